@@ -43,11 +43,10 @@ pub enum ErrorKind {
     /// Callers can cause this failure, so [`OnError::Open`](crate::OnError::Open) does not allow the call: it counts as
     /// [`Standby`](crate::OnError::Standby).
     Overloaded,
-    /// The process was forked, and the limiter cannot be used in this child.
+    /// The call was under way when the process forked, and this is the child: it belongs to the parent. So does a permit that
+    /// the parent took in memory, for a refund. The child's own calls work.
     ///
-    /// Another thread of the parent was inside the limiter at the fork, or the limiter's threads cannot be started
-    /// here. [`OnError::Standby`](crate::OnError::Standby) then counts as [`Closed`](crate::OnError::Closed). A limiter
-    /// that is built in the child works.
+    /// [`OnError::Standby`](crate::OnError::Standby) counts as [`Closed`](crate::OnError::Closed) for it.
     Forked,
     /// The store refused the user, the password, a permission or the client's certificate; or the store's own
     /// certificate is not trusted.
@@ -197,8 +196,8 @@ pub enum OnError {
     Open,
     /// Fail closed: the call is denied.
     Closed,
-    /// The standby limiter in this process decides, from the permits that this process granted within the window. If it
-    /// cannot be used either ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), the call is denied.
+    /// The standby limiter in this process decides, from the permits that this process granted within the window. A
+    /// call of a parent of this process ([`ErrorKind::Forked`](crate::ErrorKind::Forked)) is denied.
     #[default]
     Standby,
     /// The call gets the error. An annotated function without an `on_error` of its own cannot return one: for it this

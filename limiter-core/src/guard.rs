@@ -61,26 +61,6 @@ impl Guard {
         Self { _store_up: Some(store_up), ..self }
     }
 
-    /// Returns the guard of a child of `fork`, whose store has its own state, connections and threads.
-    pub(crate) fn in_child(&self) -> Self {
-        let store = match &self.store {
-            #[cfg(feature = "redis")]
-            RemoteStore::Redis(store) => RemoteStore::Redis(store.in_child()),
-            #[cfg(not(feature = "redis"))]
-            RemoteStore::Redis(store) => match *store {},
-            RemoteStore::Failing(error, local) => RemoteStore::Failing(error.clone(), local.in_child()),
-            #[cfg(feature = "test-util")]
-            RemoteStore::Slow(store, local) => RemoteStore::Slow(Box::new(store.in_child()), local.in_child()),
-        };
-        Self {
-            store,
-            #[cfg(feature = "metrics")]
-            _store_up: self._store_up.as_ref().map(StoreUp::in_child),
-            #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-            leases_of_calls: Mutex::default(),
-        }
-    }
-
     /// The state beside the store.
     fn local(&self) -> &Local {
         match &self.store {
@@ -100,7 +80,7 @@ impl Guard {
     }
 
     /// The store on Redis. `None` for the others, which are of tests or cannot be used.
-    #[cfg(all(feature = "rules", feature = "redis"))]
+    #[cfg(feature = "redis")]
     pub(crate) fn redis(&self) -> Option<&RedisStore> {
         match &self.store {
             RemoteStore::Redis(store) => Some(store),

@@ -17,6 +17,8 @@ use crate::rule::FileWatch;
 use crate::rule::RuleTable;
 #[cfg(all(feature = "rules", feature = "redis"))]
 use crate::rule::SharedRulesStatus;
+#[cfg(feature = "redis")]
+use crate::store::RedisStore;
 use crate::store::memory::MemoryStore;
 use crate::sync::process::ProcessValue;
 use crate::{Error, Origin, RuleSet};
@@ -83,6 +85,8 @@ pub(crate) struct Inside {
     /// The ids of the limiter in the parents of this process.
     pub(crate) parents: Vec<LimiterId>,
     pub(crate) built_at: SystemTime,
+    /// Makes the inside of a child of `fork` with these rules, and these ids of its parents.
+    pub(crate) remake: Box<dyn Fn(RuleTable, Vec<LimiterId>) -> Self + Send + Sync>,
 }
 
 /// The store of a limiter: one in this process, which has no failure policy to apply, or a guarded one.
@@ -108,29 +112,22 @@ impl Inside {
     /// connections of its own. It takes no lock of this one.
     #[cold]
     fn in_child(&self) -> Self {
-        let backend = match &self.backend {
-            Backend::Memory(store) => Backend::Memory(store.in_child()),
-            Backend::Guarded(guard) => Backend::Guarded(guard.in_child()),
-        };
-        let rules = self.rules.in_child();
-        let mut observers = self.observers.clone();
-        observers.attach_rules(rules.logged_limits());
-        Self {
-            rules,
-            runtime_refused: self.runtime_refused.in_child(),
-            // The thread that follows the file is the parent's.
-            #[cfg(feature = "rules")]
-            rules_file: OnceLock::new(),
-            #[cfg(all(feature = "rules", feature = "redis"))]
-            shared_rules: self.shared_rules.clone(),
-            observers,
-            exposes_keys: self.exposes_keys,
-            clock: self.clock.clone(),
-            queues: WaitQueues::new(self.clock.clone(), backend.is_shared()),
-            limiter_id: LimiterId::next(),
-            parents: self.parents.iter().copied().chain([self.limiter_id]).collect(),
-            built_at: SystemTime::now(),
-            backend,
+        let parents = self.parents.iter().copied().chain([self.limiter_id]).collect();
+        let child = (self.remake)(self.rules.in_child(), parents);
+        #[cfg(all(feature = "rules", feature = "redis"))]
+        if let (Some(status), Some(store), Some(own)) = (self.shared_rules.get(), self.redis(), child.redis()) {
+            let _ = child.shared_rules.set(Arc::clone(status));
+            own.follow_rules_as(store);
+        }
+        child
+    }
+
+    /// The store on Redis, if the limiter has one.
+    #[cfg(feature = "redis")]
+    pub(crate) fn redis(&self) -> Option<&RedisStore> {
+        match &self.backend {
+            Backend::Guarded(guard) => guard.redis(),
+            Backend::Memory(_) => None,
         }
     }
 

@@ -42,8 +42,6 @@ use recent_failures::Slots;
 use standby::{Standby, StandbyConfig};
 
 /// The standby limiter, the denial cache and the leases of this process. Calls read them, and the worker updates them.
-///
-/// A child of `fork` has its own: see [`in_child`](Self::in_child).
 #[derive(Debug)]
 pub(crate) struct Local {
     standby: Standby,
@@ -86,13 +84,6 @@ impl StoreTicket {
 }
 
 impl Local {
-    /// Returns the state of a child of `fork`: without counts, cached denials and leases, which its parent has and goes on
-    /// to use.
-    pub(crate) fn in_child(&self) -> Arc<Self> {
-        let Self { standby, denials, leases } = self;
-        Arc::new(Self { standby: standby.in_child(), denials: denials.emptied(), leases: leases.emptied() })
-    }
-
     /// Decides by a lease, if the call may take one, or by a cached denial.
     pub(crate) fn try_decide(&self, requests: &[Request<'_>], leases: bool, needs_receipt: bool) -> LocalDecision {
         let Some(request) = sharing::lone(requests) else {

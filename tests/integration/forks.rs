@@ -64,6 +64,7 @@ cases!(
     wait_started_before_the_fork_fails_in_the_child,
     child_in_memory_begins_empty_with_the_rules_of_the_fork,
     child_refunds_what_its_parent_took_on_redis,
+    child_uses_no_lease_of_its_parent,
     calls_work_in_a_child_whatever_other_threads_did_at_the_fork,
     child_logs_while_the_subscriber_of_its_parent_is_blocked,
 );
@@ -415,6 +416,27 @@ fn child_refunds_what_its_parent_took_on_redis() {
     });
     assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(0));
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), None);
+}
+
+/// The parent goes on using its lease, and gives its permits back itself.
+fn child_uses_no_lease_of_its_parent() {
+    let server = RedisServer::start();
+    let limiter = builder_for(&server).on_error(OnError::Raise).leases(true).build().expect("valid");
+    let (key, limit) = (key("a"), limit("20000/10s"));
+    let (mut allowed, began) = (0, Instant::now());
+    loop {
+        assert!(began.elapsed() < CHILD_TIMEOUT, "no lease");
+        allowed += 1;
+        if admitted(limiter.check_blocking(&key, &limit)) == Some(Source::Lease) {
+            break;
+        }
+    }
+    let child = fork(|| {
+        let first = admitted(limiter.check_blocking(&key, &limit));
+        u8::from(first == Some(Source::Store))
+    });
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1));
+    assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Lease), "after {allowed} calls");
 }
 
 /// Threads that the child does not have may hold any lock at the fork.

@@ -1,5 +1,6 @@
 //! The construction of a limiter from its options.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 #[cfg(feature = "rules")]
@@ -21,7 +22,7 @@ use crate::overflow::Overflows;
 use crate::request::CallOptions;
 use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
-use crate::{Error, Limiter, Origin, Source};
+use crate::{Error, Limiter, Origin, RuleSet, Source};
 
 #[cfg(all(feature = "metrics", feature = "redis"))]
 use crate::health::HealthState;
@@ -35,70 +36,151 @@ use crate::store::SlowStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore};
 
+/// What a limiter is made of, once its options are checked: by the builder, and again in each child of `fork`.
+struct Recipe {
+    options: Builder,
+    store: StoreRecipe,
+}
+
+/// The store of a recipe.
+enum StoreRecipe {
+    Memory,
+    /// No store: each call fails with this error.
+    Failing(Error),
+    #[cfg(feature = "test-util")]
+    Slow(Duration),
+    #[cfg(feature = "redis")]
+    Redis(Endpoint, Arc<Naming>),
+}
+
+impl Recipe {
+    /// Makes the limiter. A store on Redis is not started yet.
+    fn limiter(options: Builder, store: StoreRecipe, rules: RuleTable) -> Limiter {
+        let Builder { on_error, leases, .. } = options;
+        let is_guarded = !matches!(store, StoreRecipe::Memory);
+        let defaults = CallOptions { on_error, leases, ..CallOptions::default() };
+        let rules = rules.with_defaults(CallDefaults { options: defaults, is_guarded });
+        // They are in the table.
+        let options = Builder { rules: RuleSet::default(), declared: BTreeSet::new(), ..options };
+        Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, Vec::new()))
+    }
+
+    /// Makes what the limiter has in this process. A store on Redis starts at its first call. `parents` are the ids of the
+    /// limiter in the parents of this process.
+    fn inside(self: Arc<Self>, rules: RuleTable, parents: Vec<LimiterId>) -> Inside {
+        let (backend, overflows) = self.backend();
+        let Builder { ref observers, exposes_keys, ref clock, .. } = self.options;
+        let mut observers = observers.clone();
+        observers.attach_overflow(overflows);
+        observers.attach_rules(rules.logged_limits());
+        Inside {
+            rules,
+            runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
+            #[cfg(feature = "rules")]
+            rules_file: OnceLock::new(),
+            #[cfg(all(feature = "rules", feature = "redis"))]
+            shared_rules: OnceLock::new(),
+            observers,
+            exposes_keys,
+            clock: clock.clone(),
+            queues: WaitQueues::new(clock.clone(), backend.is_shared()),
+            limiter_id: LimiterId::next(),
+            parents,
+            built_at: SystemTime::now(),
+            backend,
+            remake: Box::new(move |rules, parents| Arc::clone(&self).inside(rules, parents)),
+        }
+    }
+
+    /// Makes the store, and the counter of the keys that share a counter there.
+    fn backend(&self) -> (Backend, Arc<Overflows>) {
+        let options = &self.options;
+        let memory = || MemoryStore::new(options.max_keys, options.clock.clone(), Source::Store);
+        match &self.store {
+            StoreRecipe::Memory => {
+                let store = memory();
+                let overflows = store.overflows();
+                (Backend::Memory(store), overflows)
+            }
+            StoreRecipe::Failing(error) => {
+                let local = options.local_options(1);
+                let store = RemoteStore::Failing(error.clone(), local.new_local());
+                (Backend::Guarded(Guard::new(store)), local.overflows)
+            }
+            #[cfg(feature = "test-util")]
+            StoreRecipe::Slow(delay) => {
+                let (memory, local) = (memory(), options.local_options(1).new_local());
+                let (overflows, clock) = (memory.overflows(), options.clock.clone());
+                let store = SlowStore { delay: *delay, deadline: options.deadline, clock, memory };
+                (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store), local))), overflows)
+            }
+            #[cfg(feature = "redis")]
+            StoreRecipe::Redis(endpoint, naming) => options.redis_backend(endpoint, naming),
+        }
+    }
+}
+
 impl Builder {
     /// Builds a limiter whose file of rules is read already.
     pub(super) fn build_without_file(self) -> Result<Limiter, Error> {
-        match self.prepare()? {
-            (Store::InProcess(store), rules) => Ok(self.in_process(&store, rules)),
-            #[cfg(feature = "redis")]
-            (Store::Redis(endpoint), rules) => {
-                #[cfg(feature = "rules")]
-                let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
-                let limiter = self.redis(endpoint, rules, None)?;
-                #[cfg(feature = "rules")]
-                if follows_shared_rules {
-                    drop(limiter.follow_shared_rules(cache.as_deref())?);
-                }
-                Ok(limiter)
-            }
+        let (store, rules) = self.prepare()?;
+        #[cfg(all(feature = "rules", feature = "redis"))]
+        let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
+        let limiter = Recipe::limiter(self, store, rules);
+        #[cfg(feature = "redis")]
+        if let Some(store) = limiter.inside().redis() {
+            store.start(None)?;
         }
+        #[cfg(all(feature = "rules", feature = "redis"))]
+        if follows_shared_rules {
+            drop(limiter.follow_shared_rules(cache.as_deref())?);
+        }
+        Ok(limiter)
     }
 
     /// Builds a limiter whose file of rules is read already, and waits until it is connected.
     pub(super) async fn connect_without_file(self) -> Result<Limiter, Error> {
-        match self.prepare()? {
-            (Store::InProcess(store), rules) => Ok(self.in_process(&store, rules)),
-            #[cfg(feature = "redis")]
-            (Store::Redis(endpoint), rules) => {
-                let (ready, is_ready) = ReadySignal::channel();
-                #[cfg(feature = "rules")]
-                let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
-                let limiter = self.redis(endpoint, rules, Some(ready))?;
-                is_ready.await?;
-                #[cfg(feature = "rules")]
-                if follows_shared_rules {
-                    limiter.follow_shared_rules(cache.as_deref())?.await?;
-                }
-                Ok(limiter)
-            }
+        let (store, rules) = self.prepare()?;
+        #[cfg(all(feature = "rules", feature = "redis"))]
+        let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
+        let limiter = Recipe::limiter(self, store, rules);
+        #[cfg(feature = "redis")]
+        if let Some(store) = limiter.inside().redis() {
+            let (ready, is_ready) = ReadySignal::channel();
+            store.start(Some(ready))?;
+            is_ready.await?;
         }
+        #[cfg(all(feature = "rules", feature = "redis"))]
+        if follows_shared_rules {
+            limiter.follow_shared_rules(cache.as_deref())?.await?;
+        }
+        Ok(limiter)
     }
 
     /// Checks the options and the rules, and parses the URL.
-    fn prepare(&self) -> Result<(Store, RuleTable), Error> {
+    fn prepare(&self) -> Result<(StoreRecipe, RuleTable), Error> {
         let store = self.store()?;
         #[cfg(feature = "rules")]
         self.check_shared_rules(&store)?;
-        Ok((store, self.rule_table()?))
-    }
-
-    fn in_process(self, store: &InProcessStore, rules: RuleTable) -> Limiter {
-        match store {
-            InProcessStore::Memory => self.memory(rules),
+        let rules = self.rule_table()?;
+        Ok(match store {
+            Store::InProcess(InProcessStore::Memory) => (StoreRecipe::Memory, rules),
             #[cfg(feature = "test-util")]
-            InProcessStore::Failing(kind) => self.failing_with(*kind, rules),
+            Store::InProcess(InProcessStore::Failing(kind)) => (StoreRecipe::Failing(failure_of(kind)), rules),
             #[cfg(feature = "test-util")]
-            InProcessStore::Slow(delay) => self.slow_by(*delay, rules),
-        }
+            Store::InProcess(InProcessStore::Slow(delay)) => (StoreRecipe::Slow(delay), rules),
+            #[cfg(feature = "redis")]
+            Store::Redis(endpoint) => {
+                let secret = self.secret.clone().transpose()?;
+                let naming = Naming::new(&self.prefix, secret, endpoint.is_cluster());
+                (StoreRecipe::Redis(endpoint, Arc::new(naming)), rules)
+            }
+        })
     }
 
     #[cfg(feature = "redis")]
-    fn redis(self, endpoint: Endpoint, rules: RuleTable, ready: Option<ReadySignal>) -> Result<Limiter, Error> {
-        let naming = Arc::new(Naming::new(&self.prefix, self.secret.clone().transpose()?, endpoint.is_cluster()));
+    fn redis_backend(&self, endpoint: &Endpoint, naming: &Arc<Naming>) -> (Backend, Arc<Overflows>) {
         let local = self.local_options(endpoint.slots());
-        let overflows = Arc::clone(&local.overflows);
-        let (deadline, busy_poll) = (self.deadline, self.busy_poll);
-        let (max_in_flight, clock) = (self.max_in_flight, self.clock.clone());
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "the feature adds an observer"))]
         let mut health_observers = self.health_observers.clone();
         #[cfg(feature = "metrics")]
@@ -108,43 +190,38 @@ impl Builder {
             let state = store_up.state();
             move |health| state.set(health.state)
         });
-        let health_observers = Arc::new(health_observers);
-        let options = Options { naming, deadline, busy_poll, max_in_flight, clock, health_observers };
-        let store = RedisStore::start(endpoint, local.new_local(), options, ready)?;
-        let guard = Guard::new(RemoteStore::Redis(store));
+        let options = Options {
+            naming: Arc::clone(naming),
+            deadline: self.deadline,
+            busy_poll: self.busy_poll,
+            max_in_flight: self.max_in_flight,
+            clock: self.clock.clone(),
+            local: local.new_local(),
+            health_observers: Arc::new(health_observers),
+        };
+        let guard = Guard::new(RemoteStore::Redis(RedisStore::new(endpoint.clone_without_state(), options)));
         #[cfg(feature = "metrics")]
         let guard = guard.with_store_up(store_up);
-        Ok(self.guarded(guard, overflows, rules))
+        (Backend::Guarded(guard), local.overflows)
     }
 
     pub(crate) fn memory(self, rules: RuleTable) -> Limiter {
-        let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store), rules)
+        Recipe::limiter(self, StoreRecipe::Memory, rules)
     }
 
     /// Creates a limiter without a usable store. Each call fails with `error`.
     pub(crate) fn misconfigured(self, error: Error) -> Limiter {
-        self.failing_by(error, RuleTable::of_environment())
-    }
-
-    fn failing_by(self, error: Error, rules: RuleTable) -> Limiter {
-        let options = self.local_options(1);
-        let local = options.new_local();
-        self.guarded(Guard::new(RemoteStore::Failing(error, local)), options.overflows, rules)
+        Recipe::limiter(self, StoreRecipe::Failing(error), RuleTable::of_environment())
     }
 
     #[cfg(feature = "test-util")]
     pub(super) fn failing_with(self, kind: ErrorKind, rules: RuleTable) -> Limiter {
-        let error = Error::new(kind, format!("the store of this test fails with `{kind}`"));
-        self.failing_by(error, rules)
+        Recipe::limiter(self, StoreRecipe::Failing(failure_of(kind)), rules)
     }
 
     #[cfg(feature = "test-util")]
     pub(super) fn slow_by(self, delay: Duration, rules: RuleTable) -> Limiter {
-        let memory = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        let (overflows, local) = (memory.overflows(), self.local_options(1).new_local());
-        let store = SlowStore { delay, deadline: self.deadline, clock: self.clock.clone(), memory };
-        self.guarded(Guard::new(RemoteStore::Slow(Box::new(store), local)), overflows, rules)
+        Recipe::limiter(self, StoreRecipe::Slow(delay), rules)
     }
 
     /// The options of the local state beside a store with this number of slots.
@@ -154,39 +231,6 @@ impl Builder {
         let standby = StandbyConfig { max_keys, instances, slots };
         let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
         LocalOptions { standby, remember_denials: self.remember_denials, clock, overflows }
-    }
-
-    fn guarded(self, guard: Guard, overflows: Arc<Overflows>, rules: RuleTable) -> Limiter {
-        self.with_overflows(overflows).with_backend(Backend::Guarded(guard), rules)
-    }
-
-    fn with_overflows(mut self, overflows: Arc<Overflows>) -> Self {
-        self.observers.attach_overflow(overflows);
-        self
-    }
-
-    fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
-        let Self { on_error, leases, mut observers, exposes_keys, clock, .. } = self;
-        let options = CallOptions { on_error, leases, ..CallOptions::default() };
-        let rules = rules.with_defaults(CallDefaults { options, is_guarded: matches!(backend, Backend::Guarded(_)) });
-        observers.attach_rules(rules.logged_limits());
-        let queues = WaitQueues::new(clock.clone(), backend.is_shared());
-        Limiter::from_inside(Inside {
-            backend,
-            rules,
-            runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
-            #[cfg(feature = "rules")]
-            rules_file: OnceLock::new(),
-            #[cfg(all(feature = "rules", feature = "redis"))]
-            shared_rules: OnceLock::new(),
-            observers,
-            exposes_keys,
-            clock,
-            queues,
-            limiter_id: LimiterId::next(),
-            parents: Vec::new(),
-            built_at: SystemTime::now(),
-        })
     }
 
     /// Checks the rules, and reads `RATE_LIMITED_MODE`.
@@ -219,4 +263,10 @@ impl Builder {
             metrics::rules_loaded(Origin::Builder.as_str(), is_in_force);
         }
     }
+}
+
+/// The error of a store that fails each call of a test.
+#[cfg(feature = "test-util")]
+fn failure_of(kind: ErrorKind) -> Error {
+    Error::new(kind, format!("the store of this test fails with `{kind}`"))
 }

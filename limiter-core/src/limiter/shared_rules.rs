@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::Limiter;
 use crate::rule::{RulesCache, SharedRulesCache, SharedRulesStatus, SharedRulesUpdater, check_shared_text};
 use crate::store::redis::{NewText, PublishedText, RedisStore, RulesCall};
 use crate::{Error, ErrorKind, Origin};
@@ -50,11 +50,7 @@ impl Limiter {
     }
 
     fn redis(&self) -> Result<&RedisStore, Error> {
-        let store = match &self.inside().backend {
-            Backend::Guarded(guard) => guard.redis(),
-            Backend::Memory(_) => None,
-        };
-        store.ok_or_else(|| {
+        self.inside().redis().ok_or_else(|| {
             Error::new(
                 ErrorKind::Config,
                 "the shared rules must be in a store that processes share, got one in this process: write the `url` of a Redis",

@@ -91,11 +91,6 @@ impl DenialCache {
         Self { tags: numbers(), versions: numbers(), denials, clock, max_age, id: next_id() }
     }
 
-    /// An empty cache with the same options.
-    pub(crate) fn emptied(&self) -> Self {
-        Self::new(self.max_age, self.clock.clone())
-    }
-
     /// Returns the store's denial of this request, if it is still valid. `counter` returns the hash of its counter.
     #[inline]
     pub(crate) fn get_lone(&self, request: &Request<'_>, counter: impl FnOnce() -> CounterHash) -> Option<StoreReply> {

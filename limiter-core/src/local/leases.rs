@@ -71,11 +71,6 @@ impl Leases {
         Self { table: OnceLock::new(), places, clock, id: next_id() }
     }
 
-    /// A table of the same size without leases.
-    pub(crate) fn emptied(&self) -> Self {
-        Self::with_places(self.places, self.clock.clone())
-    }
-
     /// Takes the permits of a request from the lease of its counter.
     #[cfg(test)]
     pub(crate) fn take(&self, request: &Request<'_>, needs_receipt: bool) -> Option<LeasedPermits> {

@@ -33,11 +33,6 @@ impl RecentFailures {
         Self { latest: AtomicU64::new(NEVER), slots: never(slots.max(1).into()), keys: never(KEY_ENTRIES) }
     }
 
-    /// A table of the same size without a failure.
-    pub(crate) fn emptied(&self) -> Self {
-        Self::new(u16::try_from(self.slots.len()).unwrap_or(u16::MAX))
-    }
-
     /// Records the failure of the server of these slots.
     pub(crate) fn server_failed(&self, slots: &Slots, now: u64) {
         for slot in slots.iter().cloned().flatten() {

@@ -33,9 +33,8 @@ pub(crate) struct Standby {
     recent_failures: RecentFailures,
     /// Instances that share each limit.
     instances: NonZeroU32,
-    /// The time of its creation in a child of `fork`, in microseconds of the clock: it has no record of older permits. 0 in
-    /// any other process.
-    forked_at: u64,
+    /// The time of its creation, in microseconds of the clock: it has no record of older permits.
+    began_at: u64,
 }
 
 /// The options of a standby limiter.
@@ -57,24 +56,14 @@ impl Standby {
 
     /// A standby limiter whose mirror adds its overflows to an existing counter.
     pub(crate) fn with_overflows(config: &StandbyConfig, clock: Clock, overflows: Arc<Overflows>) -> Self {
+        let began_at = clock.now().micros();
         let mirror = MemoryStore::mirror(config.max_keys, clock.clone(), overflows);
         Self {
             mirror,
             clock,
             recent_failures: RecentFailures::new(config.slots),
             instances: config.instances,
-            forked_at: 0,
-        }
-    }
-
-    /// Returns the standby limiter of a child of `fork`, which has recorded nothing.
-    pub(crate) fn in_child(&self) -> Self {
-        Self {
-            mirror: self.mirror.in_child(),
-            clock: self.clock.clone(),
-            recent_failures: self.recent_failures.emptied(),
-            instances: self.instances,
-            forked_at: self.clock.now().micros(),
+            began_at,
         }
     }
 
@@ -124,8 +113,7 @@ impl Standby {
 
     /// Refunds at most `max_permits` of each request that were granted, reserved or recorded at `stamp`.
     pub(crate) fn refund_part(&self, requests: &[Request<'_>], stamp: u64, max_permits: u32) {
-        // Those from before the fork were counted by the parent's standby limiter.
-        if stamp >= self.forked_at {
+        if stamp >= self.began_at {
             self.mirror.refund_part(requests, stamp, max_permits);
         }
     }

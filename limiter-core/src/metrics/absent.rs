@@ -72,11 +72,6 @@ impl RulesRefused {
     }
 
     #[inline(always)]
-    pub(crate) const fn in_child(&self) -> Self {
-        Self
-    }
-
-    #[inline(always)]
     pub(crate) fn set(&self, _: bool) {}
 
     #[cfg(feature = "rules")]
@@ -116,9 +111,6 @@ impl KeyCount {
 
     #[inline(always)]
     pub(crate) fn report_if_due(&self, _: ReplyTime, _: &Clock) {}
-
-    #[inline(always)]
-    pub(crate) fn restart(&self) {}
 }
 
 /// The sizes of batches that are not recorded yet.

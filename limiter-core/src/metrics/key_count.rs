@@ -9,6 +9,7 @@ use super::contained::record;
 use super::describe::describe;
 use crate::Source;
 use crate::clock::{Clock, Moment};
+use crate::sync::process::PerProcess;
 
 /// The number of keys of a limiter's map in this process. The gauge is the sum over all limiters.
 ///
@@ -46,8 +47,8 @@ impl ReplyTime {
 const REPORT_INTERVAL: u64 = 1_000_000;
 
 /// The values of both gauges.
-static STORE_KEYS: AtomicI64 = AtomicI64::new(0);
-static STANDBY_KEYS: AtomicI64 = AtomicI64::new(0);
+static STORE_KEYS: PerProcess<AtomicI64> = PerProcess::new();
+static STANDBY_KEYS: PerProcess<AtomicI64> = PerProcess::new();
 
 impl KeyCount {
     pub(crate) fn new(source: Source) -> Self {
@@ -66,12 +67,6 @@ impl KeyCount {
             self.0.keys.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
             self.0.is_changed.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Sets the number to 0, for a child of `fork` with a new map.
-    pub(crate) fn restart(&self) {
-        self.0.keys.store(0, Ordering::Relaxed);
-        self.0.is_changed.store(true, Ordering::Relaxed);
     }
 
     /// Takes the limiter's keys off the gauge, when the limiter is dropped.
@@ -108,6 +103,7 @@ impl KeyCount {
 impl CountedKeys {
     fn report(&self, keys: i64) {
         let total = if self.source == Source::Standby { &STANDBY_KEYS } else { &STORE_KEYS };
+        let total = total.get(|_| AtomicI64::new(0));
         total.fetch_add(keys - self.reported.swap(keys, Ordering::Relaxed), Ordering::Relaxed);
         record(|| {
             describe();

@@ -21,6 +21,7 @@ use crate::clock::{Clock, Moment};
 use crate::health::HealthState;
 use crate::metrics::StoreOp;
 use crate::request::Request;
+use crate::sync::process::PerProcess;
 #[cfg(feature = "redis")]
 use crate::sync::{Mutex, lock};
 use crate::{Error, ErrorKind, Limit, Source};
@@ -350,22 +351,21 @@ const UP: u8 = 1;
 /// The limiter is dropped.
 const WITHDRAWN: u8 = 2;
 
-static STORES: AtomicU32 = AtomicU32::new(0);
-static STORES_UP: AtomicU32 = AtomicU32::new(0);
+/// The numbers of stores, and of those that are up.
+static STORES: PerProcess<[AtomicU32; 2]> = PerProcess::new();
+
+fn stores() -> &'static [AtomicU32; 2] {
+    STORES.get(|_| [const { AtomicU32::new(0) }; 2])
+}
 
 impl StoreUp {
     /// Adds a store in a state.
     pub(crate) fn new(state: HealthState) -> Self {
-        STORES.fetch_add(1, Ordering::SeqCst);
+        stores()[0].fetch_add(1, Ordering::SeqCst);
         let store = Self(Arc::new(StoreState { state: AtomicU8::new(DOWN) }));
         store.0.change(if state == HealthState::Up { UP } else { DOWN });
         show();
         store
-    }
-
-    /// Returns the store in a child of `fork`, which has taken a copy of the numbers over from its parent.
-    pub(crate) fn in_child(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 
     /// Returns the state, for its changes.
@@ -378,7 +378,7 @@ impl StoreUp {
 impl Drop for StoreUp {
     fn drop(&mut self) {
         self.0.change(WITHDRAWN);
-        STORES.fetch_sub(1, Ordering::SeqCst);
+        stores()[0].fetch_sub(1, Ordering::SeqCst);
         show();
     }
 }
@@ -396,8 +396,8 @@ impl StoreState {
         let change = |old| (old != WITHDRAWN && old != new).then_some(new);
         let Ok(old) = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change) else { return };
         match (old, new) {
-            (_, UP) => drop(STORES_UP.fetch_add(1, Ordering::SeqCst)),
-            (UP, _) => drop(STORES_UP.fetch_sub(1, Ordering::SeqCst)),
+            (_, UP) => drop(stores()[1].fetch_add(1, Ordering::SeqCst)),
+            (UP, _) => drop(stores()[1].fetch_sub(1, Ordering::SeqCst)),
             _ => {}
         }
     }
@@ -406,10 +406,10 @@ impl StoreState {
 /// Sets the gauges, again if another thread has changed the state meanwhile.
 fn show() {
     record(|| {
-        let (stores, up) = (gauge!("rate_limited_stores"), gauge!("rate_limited_store_up"));
+        let (gauge, up) = (gauge!("rate_limited_stores"), gauge!("rate_limited_store_up"));
         loop {
             let shown = present();
-            stores.set(shown.0);
+            gauge.set(shown.0);
             up.set(u8::from(shown.1));
             if present() == shown {
                 break;
@@ -420,6 +420,6 @@ fn show() {
 
 /// Returns the number of stores, and whether there are any and each is up.
 fn present() -> (u32, bool) {
-    let stores = STORES.load(Ordering::SeqCst);
-    (stores, stores > 0 && STORES_UP.load(Ordering::SeqCst) == stores)
+    let [stores, up] = stores().each_ref().map(|number| number.load(Ordering::SeqCst));
+    (stores, stores > 0 && up == stores)
 }

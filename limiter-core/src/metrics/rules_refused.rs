@@ -6,6 +6,7 @@ use metrics::{Counter, counter, gauge};
 
 use super::contained::record;
 use super::describe::describe;
+use crate::sync::process::PerProcess;
 
 /// The last set of rules of one origin of a limiter. The gauge is the number of limiters whose last set was refused.
 ///
@@ -24,24 +25,20 @@ const WITHDRAWN: u8 = 2;
 
 /// The number of limiters whose last set was refused, by origin.
 fn limiters(origin: &str) -> &'static AtomicU32 {
-    static FILE: AtomicU32 = AtomicU32::new(0);
-    static SHARED: AtomicU32 = AtomicU32::new(0);
-    static RUNTIME: AtomicU32 = AtomicU32::new(0);
-    match origin {
+    static FILE: PerProcess<AtomicU32> = PerProcess::new();
+    static SHARED: PerProcess<AtomicU32> = PerProcess::new();
+    static RUNTIME: PerProcess<AtomicU32> = PerProcess::new();
+    let limiters = match origin {
         "file" => &FILE,
         "shared" => &SHARED,
         _ => &RUNTIME,
-    }
+    };
+    limiters.get(|_| AtomicU32::new(0))
 }
 
 impl RulesRefused {
     pub(crate) const fn new(origin: &'static str) -> Self {
         Self { origin, state: AtomicU8::new(IN_FORCE) }
-    }
-
-    /// Returns the set in a child of `fork`, which has taken a copy of the numbers over from its parent.
-    pub(crate) fn in_child(&self) -> Self {
-        Self { origin: self.origin, state: AtomicU8::new(self.state.load(Ordering::SeqCst)) }
     }
 
     /// Registers the series of the origin, so that each begins at 0.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use crate::metrics::RulesRefused;
 use crate::rule::Rule;
 #[cfg(feature = "rules")]
-use crate::sync::process::ProcessValue;
 #[cfg(feature = "rules")]
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::{Error, ErrorKind, Layout};
@@ -137,8 +136,7 @@ impl RuleSet {
 #[derive(Debug)]
 pub(crate) struct RulesStatus {
     errors: AtomicU64,
-    /// A child of `fork` begins without an error.
-    error: ProcessValue<Mutex<Option<Error>>>,
+    error: Mutex<Option<Error>>,
     refused: RulesRefused,
 }
 
@@ -146,7 +144,7 @@ pub(crate) struct RulesStatus {
 impl RulesStatus {
     pub(crate) fn new(origin: Origin) -> Self {
         let refused = RulesRefused::new(origin.as_str());
-        Self { errors: AtomicU64::new(0), error: ProcessValue::new(Mutex::new(None)), refused }
+        Self { errors: AtomicU64::new(0), error: Mutex::new(None), refused }
     }
 
     /// The last set of rules, for the gauge. The limiter withdraws it.
@@ -181,7 +179,7 @@ impl RulesStatus {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Error>> {
-        lock(self.error.get(|_| Mutex::default()))
+        lock(&self.error)
     }
 }
 

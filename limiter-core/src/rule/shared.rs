@@ -9,6 +9,7 @@ use crate::rule::layers::Layer;
 use crate::rule::{Origin, RulesStatus, log_apart};
 use crate::run::run_contained;
 use crate::store::redis::{CachedText, SharedTextObserver, StoredText, StoredVersion, nothing_published};
+use crate::sync::process::ProcessValue;
 use crate::{Error, ErrorKind, RuleSet, TARGET, metrics};
 
 mod cache;
@@ -31,22 +32,27 @@ pub(crate) fn check_shared_text(toml: &str) -> Result<(), Error> {
 #[derive(Debug)]
 pub(crate) struct SharedRulesStatus {
     version: AtomicU64,
-    problems: RulesStatus,
+    /// A child of `fork` begins without an error.
+    problems: ProcessValue<RulesStatus>,
 }
 
 impl SharedRulesStatus {
     pub(crate) fn new() -> Self {
-        Self { version: AtomicU64::new(0), problems: RulesStatus::new(Origin::Shared) }
+        Self { version: AtomicU64::new(0), problems: ProcessValue::new(RulesStatus::new(Origin::Shared)) }
+    }
+
+    fn problems(&self) -> &RulesStatus {
+        self.problems.get(|_| RulesStatus::new(Origin::Shared))
     }
 
     /// Takes the limiter off the gauge of refused rules.
     pub(crate) fn withdraw(&self) {
-        self.problems.refused().withdraw();
+        self.problems().refused().withdraw();
     }
 
     /// Registers the series of shared rules.
     pub(crate) fn register(&self) {
-        self.problems.refused().register();
+        self.problems().refused().register();
     }
 
     /// The version in force. 0 before the first one.
@@ -57,7 +63,7 @@ impl SharedRulesStatus {
 
     /// The present error. `None` if the rules in force are the published ones.
     pub(crate) fn error(&self) -> Option<Error> {
-        self.problems.error()
+        self.problems().error()
     }
 }
 
@@ -197,7 +203,7 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
     fn nothing_published(&self) {
         let error = nothing_published();
         run_contained(|| {
-            if self.status.problems.fail(&error) {
+            if self.status.problems().fail(&error) {
                 tracing::warn!(target: TARGET, %error, "the process runs without shared rules");
             }
         });
@@ -209,8 +215,8 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
 
     fn readable_again(&self) {
         run_contained(|| {
-            self.status.problems.succeed();
-            self.status.problems.refused().set(false);
+            self.status.problems().succeed();
+            self.status.problems().refused().set(false);
             let version = self.status.version();
             tracing::info!(target: TARGET, version, "the shared rules can be read again");
         });
@@ -220,8 +226,8 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
 impl<A> SharedRulesUpdater<A> {
     fn report_in_force(&self, version: u64, rules: usize) {
         let before = self.status.version.swap(version, Ordering::Release);
-        self.status.problems.succeed();
-        self.status.problems.refused().set(false);
+        self.status.problems().succeed();
+        self.status.problems().refused().set(false);
         metrics::rules_loaded(Origin::Shared.as_str(), true);
         metrics::shared_rules_version(version);
         if before < version {
@@ -241,10 +247,10 @@ impl<A> SharedRulesUpdater<A> {
         // One outage has several errors in turn, such as a timeout and a refused connection.
         let is_outage = error.is_transient();
         if !is_outage {
-            self.status.problems.refused().set(true);
+            self.status.problems().refused().set(true);
         }
         let is_same_outage = is_outage && self.status.error().is_some_and(|present| present.is_transient());
-        if is_same_outage || !self.status.problems.fail(error) {
+        if is_same_outage || !self.status.problems().fail(error) {
             return;
         }
         metrics::rules_loaded(Origin::Shared.as_str(), false);

@@ -29,15 +29,6 @@ pub(crate) struct MemoryStore {
     seed: Seed,
     clock: Clock,
     overflows: Arc<Overflows>,
-    options: Options,
-}
-
-/// The size of a store, and the arithmetic of its shared counters.
-#[derive(Clone, Copy, Debug)]
-struct Options {
-    capacity: usize,
-    shared_counters: usize,
-    arithmetic: Arithmetic,
 }
 
 const MAX_SHARDS: usize = 64;
@@ -66,23 +57,12 @@ impl MemoryStore {
         overflows: Arc<Overflows>,
         arithmetic: Arithmetic,
     ) -> Self {
-        Self::with_options(Options { capacity, shared_counters, arithmetic }, clock, overflows)
-    }
-
-    /// Returns an empty store in place of this one, for a child of `fork`.
-    pub(crate) fn in_child(&self) -> Self {
-        self.overflows.keys().restart();
-        Self::with_options(self.options, self.clock.clone(), Arc::clone(&self.overflows))
-    }
-
-    fn with_options(options: Options, clock: Clock, overflows: Arc<Overflows>) -> Self {
-        let Options { capacity, shared_counters, arithmetic } = options;
         let (count, seed) = ((capacity / MIN_SHARD_KEYS).clamp(1, MAX_SHARDS), seed());
         let keys = overflows.keys();
         let shard =
             || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic, seed.clone(), keys.clone());
         let shards = Shards::new(count, shard);
-        Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows, options }
+        Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows }
     }
 
     /// Returns the counter of decisions that had to use a shared counter.

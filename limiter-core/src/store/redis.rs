@@ -62,14 +62,13 @@ use crate::metrics::BatchSizes;
 use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, StoreFailure};
 #[cfg(feature = "rules")]
 use crate::sync::process::AtHome;
-use crate::{Error, ErrorKind, Key, Limit};
+use crate::{Error, Key, Limit};
 
 /// A handle to the worker.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
-    /// In a child of `fork` it is started by the first call.
+    /// Started with the limiter, or by the first call of a child of `fork`.
     worker: OnceCell<WorkerHandle>,
-    local: Arc<Local>,
     endpoint: Endpoint,
     options: Options,
     /// The user of the shared rules, once the limiter follows them.
@@ -77,24 +76,20 @@ pub(crate) struct RedisStore {
     rules_observer: OnceLock<Arc<dyn SharedTextObserver>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
     pub(crate) busy_poll: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
+    pub(crate) local: Arc<Local>,
     pub(crate) health_observers: Arc<HealthObservers>,
 }
 
 impl Options {
-    fn start_worker(
-        &self,
-        endpoint: &Endpoint,
-        local: Arc<Local>,
-        ready: Option<ReadySignal>,
-    ) -> Result<WorkerHandle, Error> {
-        let naming = Arc::clone(&self.naming);
+    fn start_worker(&self, endpoint: &Endpoint, ready: Option<ReadySignal>) -> Result<WorkerHandle, Error> {
+        let (naming, local) = (Arc::clone(&self.naming), Arc::clone(&self.local));
         let health = Arc::new(HealthBoard::new(endpoint.to_string(), &self.health_observers));
         let (deadline, busy_poll) = (self.deadline, usable_limit(self.busy_poll));
         let (clock, batch_sizes) = (self.clock.clone(), BatchSizes::new());
@@ -104,42 +99,27 @@ impl Options {
 }
 
 impl RedisStore {
-    /// Starts the worker, which connects at once. `ready` gets the result of the first attempt.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
-    pub(crate) fn start(
-        endpoint: Endpoint,
-        local: Arc<Local>,
-        options: Options,
-        ready: Option<ReadySignal>,
-    ) -> Result<Self, Error> {
-        let worker = options.start_worker(&endpoint, Arc::clone(&local), ready)?;
-        Ok(Self {
-            worker: OnceCell::with_value(worker),
-            local,
+    pub(crate) fn new(endpoint: Endpoint, options: Options) -> Self {
+        Self {
+            worker: OnceCell::new(),
             endpoint,
             options,
             #[cfg(feature = "rules")]
             rules_observer: OnceLock::new(),
-        })
+        }
     }
 
-    /// Returns the store of a child of `fork`. Its first call starts a worker, which has connections of its own.
-    pub(crate) fn in_child(&self) -> Self {
-        Self {
-            worker: OnceCell::new(),
-            local: self.local.in_child(),
-            endpoint: self.endpoint.clone_without_state(),
-            options: self.options.clone(),
-            #[cfg(feature = "rules")]
-            rules_observer: self.rules_observer.clone(),
-        }
+    /// Starts the worker, which connects at once. `ready` gets the result of the first attempt.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub(crate) fn start(&self, ready: Option<ReadySignal>) -> Result<(), Error> {
+        self.worker.get_or_try_init(|| self.options.start_worker(&self.endpoint, ready)).map(drop)
     }
 
     /// The local state that the worker keeps up to date.
     pub(crate) fn local(&self) -> &Local {
-        &self.local
+        &self.options.local
     }
 
     /// Returns the health of the store. It starts the worker, as a call would.
@@ -153,16 +133,21 @@ impl RedisStore {
     /// Returns the worker, and starts it in a child of `fork`.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
         self.worker.get_or_try_init(|| {
-            let worker = self.options.start_worker(&self.endpoint, Arc::clone(&self.local), None).map_err(|error| {
-                let problem = "the limiter cannot be started anew in this process, which was forked";
-                Error::with_source(ErrorKind::Forked, problem, error)
-            })?;
+            let worker = self.options.start_worker(&self.endpoint, None)?;
             #[cfg(feature = "rules")]
             if let Some(observer) = self.rules_observer.get() {
                 worker.send_rules_call(RulesCall::Follow { observer: Arc::clone(observer), first: None });
             }
             Ok(worker)
         })
+    }
+
+    /// Follows the shared rules as the store of a parent of this process does.
+    #[cfg(feature = "rules")]
+    pub(crate) fn follow_rules_as(&self, parent: &Self) {
+        if let Some(observer) = parent.rules_observer.get() {
+            let _ = self.rules_observer.set(Arc::clone(observer));
+        }
     }
 
     /// Follows the shared rules. The future returns when they were read once.

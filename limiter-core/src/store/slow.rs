@@ -17,12 +17,6 @@ pub(crate) struct SlowStore {
 }
 
 impl SlowStore {
-    /// Returns the store of a child of `fork`.
-    pub(crate) fn in_child(&self) -> Self {
-        let Self { delay, deadline, ref clock, ref memory } = *self;
-        Self { delay, deadline, clock: clock.clone(), memory: memory.in_child() }
-    }
-
     /// Decides after the delay, and takes the permits if they fit.
     pub(crate) async fn take(
         &self,

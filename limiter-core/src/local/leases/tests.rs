@@ -326,23 +326,6 @@ fn a_failed_server_ends_the_leases_of_its_slots() {
     assert_eq!([first, second, third].map(|request| leases.take(&request, false).is_some()), [false, true, false]);
 }
 
-/// The parent goes on using its leases, and gives their permits back itself.
-#[test]
-fn a_child_of_fork_uses_and_ends_no_lease_of_its_parent() {
-    let (leases, _clock) = leases(1);
-    let key = Key::new("a");
-    let one = request(&key, "10000/1s", 1);
-    install(&leases, &one);
-    assert!(leases.take(&one, false).is_some());
-    let in_child = leases.emptied();
-    assert!(in_child.take(&one, false).is_none());
-    assert!(!in_child.put_back(&one, ID));
-    assert!(in_child.end(&one, ID).is_none());
-    assert!(in_child.end_counter(&key, one.limit).is_none());
-    assert!(in_child.end_slots(&[0..=16_383]).is_empty());
-    assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)));
-}
-
 /// The system may stop a call at any instant. The worker must not wait for it.
 #[test]
 fn the_worker_does_not_wait_for_a_call_that_was_stopped_in_a_place() {

@@ -70,13 +70,13 @@ fn an_outage_with_several_errors_is_one_problem() {
         unreadable(ErrorKind::Unavailable, "refused");
         unreadable(ErrorKind::Timeout, "no reply");
     }
-    assert_eq!(updater.status.problems.errors(), 1);
+    assert_eq!(updater.status.problems().errors(), 1);
     unreadable(ErrorKind::Config, "the store has no shared rules");
-    assert_eq!(updater.status.problems.errors(), 2);
+    assert_eq!(updater.status.problems().errors(), 2);
     updater.readable_again();
     assert!(updater.status.error().is_none());
     unreadable(ErrorKind::Timeout, "no reply");
-    assert_eq!(updater.status.problems.errors(), 3);
+    assert_eq!(updater.status.problems().errors(), 3);
 }
 
 #[test]
