@@ -25,6 +25,8 @@ use crate::store::SlowStore;
 #[derive(Debug)]
 pub(crate) struct Guard {
     store: RemoteStore,
+    /// The state beside the store.
+    local: Arc<Local>,
     /// The metric of the store's state.
     #[cfg(feature = "metrics")]
     _store_up: Option<StoreUp>,
@@ -37,21 +39,22 @@ pub(crate) struct Guard {
 #[derive(Debug)]
 pub(crate) enum RemoteStore {
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "the feature adds this store"))]
-    Redis(RedisStore),
+    Redis(Box<RedisStore>),
     /// No store: the environment's URL cannot be used, or a test has none. Each call fails with this error.
-    Failing(Error, Arc<Local>),
+    Failing(Error),
     #[cfg(feature = "test-util")]
-    Slow(Box<SlowStore>, Arc<Local>),
+    Slow(Box<SlowStore>),
 }
 
 impl Guard {
-    pub(crate) fn new(store: RemoteStore) -> Self {
+    pub(crate) fn new(store: RemoteStore, local: Arc<Local>) -> Self {
         Self {
             #[cfg(feature = "metrics")]
             _store_up: store.constant_state().map(StoreUp::new),
             #[cfg(all(test, feature = "leases", not(limiter_loom)))]
             leases_of_calls: Mutex::default(),
             store,
+            local,
         }
     }
 
@@ -61,20 +64,10 @@ impl Guard {
         Self { _store_up: Some(store_up), ..self }
     }
 
-    /// The state beside the store.
-    fn local(&self) -> &Local {
-        match &self.store {
-            RemoteStore::Redis(store) => store.local(),
-            RemoteStore::Failing(_, local) => local,
-            #[cfg(feature = "test-util")]
-            RemoteStore::Slow(_, local) => local,
-        }
-    }
-
     /// The error of a store that fails each call, because the limiter could not be configured.
     pub(crate) fn permanent_failure(&self) -> Option<&Error> {
         match &self.store {
-            RemoteStore::Failing(error, _) => Some(error),
+            RemoteStore::Failing(error) => Some(error),
             _ => None,
         }
     }
@@ -146,7 +139,7 @@ impl Guard {
         let count = |on_error| self.count_failed(on_error, requests, &options, reservation);
         let resolution = apply_policy(observers, error, on_error, count)?;
         // The store has no record of permits that were granted just now, for a window from now.
-        self.local().fail(requests.iter().copied());
+        self.local.fail(requests.iter().copied());
         Ok(resolution)
     }
 
@@ -159,7 +152,7 @@ impl Guard {
         options: &CallOptions,
         reservation: Option<DecisionReply>,
     ) -> Option<CountedReply> {
-        let local = self.local();
+        let local = &self.local;
         if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, &reservation) {
             local.release(requests, reservation);
         }
@@ -190,7 +183,7 @@ impl Guard {
             Ok(counted) => Some(Resolution::Counted(counted)),
             Err(StoreFailure { error, .. }) if is_of_parent(&error) => None,
             Err(StoreFailure { reservation, .. }) => {
-                let local = self.local();
+                let local = &self.local;
                 if let Some(reservation) = &reservation {
                     local.release(requests, reservation);
                 }
@@ -211,7 +204,7 @@ impl Guard {
         needs_receipt: bool,
     ) -> Result<Resolution, StoreTicket> {
         self.record_leases(leases);
-        match self.local().try_decide(requests, leases, needs_receipt) {
+        match self.local.try_decide(requests, leases, needs_receipt) {
             LocalDecision::Leased(permits) => {
                 if permits.needs_renewal {
                     self.store.renew_lease(&requests[0]);
@@ -254,7 +247,7 @@ impl Guard {
         };
         let is_of_parent = is_of_parent(&error);
         let count =
-            |on_error| (on_error == OnError::Standby && !is_of_parent).then(|| self.local().peek_by_standby(requests));
+            |on_error| (on_error == OnError::Standby && !is_of_parent).then(|| self.local.peek_by_standby(requests));
         apply_policy(observers, error, options.on_error, count)
     }
 
@@ -267,18 +260,18 @@ impl Guard {
         observers: &Observers,
     ) -> Result<(), Error> {
         match refund_info.source {
-            Source::Lease if self.local().put_back(requests, &refund_info) => Ok(()),
+            Source::Lease if self.local.put_back(requests, &refund_info) => Ok(()),
             Source::Store | Source::Lease => {
                 let call = StoreCall::begin(StoreOp::Refund);
                 let refunded = self.store.refund(requests, refund_info).await;
                 call.end(refunded.is_ok());
                 if !refunded.as_ref().is_err_and(is_of_parent) {
-                    self.local().invalidate_denials(requests);
+                    self.local.invalidate_denials(requests);
                 }
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
-                self.local().refund_by_standby(requests, &refund_info);
+                self.local.refund_by_standby(requests, &refund_info);
                 Ok(())
             }
             // Nothing was granted.
@@ -288,7 +281,7 @@ impl Guard {
 
     /// Ends the lease of a counter and returns what is left of it, so that the store can forget those permits as well.
     async fn end_lease(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let Some(ended) = self.local().end_lease_of(key, limit) else { return Ok(()) };
+        let Some(ended) = self.local.end_lease_of(key, limit) else { return Ok(()) };
         if ended.unused == 0 {
             return Ok(());
         }
@@ -304,12 +297,12 @@ impl Guard {
             return Err(error);
         }
         // If only the return of the lease has failed, its permits count until their stamp expires.
-        self.local().reset(key, limit);
+        self.local.reset(key, limit);
         let call = StoreCall::begin(StoreOp::Reset);
         let result = self.store.reset(key, limit).await;
         call.end(result.is_ok());
         if !result.as_ref().is_err_and(is_of_parent) {
-            self.local().invalidate_denials(&[Request::new(key, limit, 0)]);
+            self.local.invalidate_denials(&[Request::new(key, limit, 0)]);
         }
         result.inspect_err(|error| observers.failed(error))
     }
@@ -341,8 +334,8 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.take(ticket, requests, options).await,
             #[cfg(feature = "test-util")]
-            Self::Slow(store, _) => store.take(requests, options).await,
-            Self::Failing(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
+            Self::Slow(store) => store.take(requests, options).await,
+            Self::Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 
@@ -357,8 +350,8 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.peek(requests, options).await,
             #[cfg(feature = "test-util")]
-            Self::Slow(store, _) => store.peek(requests, options).await,
-            Self::Failing(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
+            Self::Slow(store) => store.peek(requests, options).await,
+            Self::Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 
@@ -366,8 +359,8 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.refund(requests, refund_info).await,
             #[cfg(feature = "test-util")]
-            Self::Slow(store, _) => store.refund(requests, refund_info).await,
-            Self::Failing(error, _) => Err(error.clone()),
+            Self::Slow(store) => store.refund(requests, refund_info).await,
+            Self::Failing(error) => Err(error.clone()),
         }
     }
 
@@ -375,8 +368,8 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.reset(key, limit).await,
             #[cfg(feature = "test-util")]
-            Self::Slow(store, _) => store.reset(key, limit).await,
-            Self::Failing(error, _) => Err(error.clone()),
+            Self::Slow(store) => store.reset(key, limit).await,
+            Self::Failing(error) => Err(error.clone()),
         }
     }
 }

@@ -65,7 +65,7 @@ pub struct Limiter {
     insides: Arc<ProcessValue<Inside>>,
 }
 
-/// What a limiter has in one process: its store, its rules and the calls that wait. A child of `fork` makes its own.
+/// The store, the rules and the waiting calls of a limiter in one process. A child of `fork` makes its own.
 pub(crate) struct Inside {
     pub(crate) backend: Backend,
     pub(crate) rules: RuleTable,

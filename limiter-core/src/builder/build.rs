@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use crate::builder::Builder;
-use crate::builder::connection::{InProcessStore, Store};
+use crate::builder::connection::Store;
 use crate::decision::receipt::LimiterId;
 use crate::guard::{Guard, RemoteStore};
 use crate::limiter::wait_queue::WaitQueues;
@@ -36,7 +36,7 @@ use crate::store::SlowStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore};
 
-/// What a limiter is made of, once its options are checked: by the builder, and again in each child of `fork`.
+/// The checked options of a limiter. It is made by them once, and again in each child of `fork`.
 struct Recipe {
     options: Builder,
     store: StoreRecipe,
@@ -104,15 +104,15 @@ impl Recipe {
             }
             StoreRecipe::Failing(error) => {
                 let local = options.local_options(1);
-                let store = RemoteStore::Failing(error.clone(), local.new_local());
-                (Backend::Guarded(Guard::new(store)), local.overflows)
+                let guard = Guard::new(RemoteStore::Failing(error.clone()), local.new_local());
+                (Backend::Guarded(guard), local.overflows)
             }
             #[cfg(feature = "test-util")]
             StoreRecipe::Slow(delay) => {
                 let (memory, local) = (memory(), options.local_options(1).new_local());
                 let (overflows, clock) = (memory.overflows(), options.clock.clone());
                 let store = SlowStore { delay: *delay, deadline: options.deadline, clock, memory };
-                (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store), local))), overflows)
+                (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store)), local)), overflows)
             }
             #[cfg(feature = "redis")]
             StoreRecipe::Redis(endpoint, naming) => options.redis_backend(endpoint, naming),
@@ -164,11 +164,11 @@ impl Builder {
         self.check_shared_rules(&store)?;
         let rules = self.rule_table()?;
         Ok(match store {
-            Store::InProcess(InProcessStore::Memory) => (StoreRecipe::Memory, rules),
+            Store::Memory => (StoreRecipe::Memory, rules),
             #[cfg(feature = "test-util")]
-            Store::InProcess(InProcessStore::Failing(kind)) => (StoreRecipe::Failing(failure_of(kind)), rules),
+            Store::Failing(kind) => (StoreRecipe::Failing(failure_of(kind)), rules),
             #[cfg(feature = "test-util")]
-            Store::InProcess(InProcessStore::Slow(delay)) => (StoreRecipe::Slow(delay), rules),
+            Store::Slow(delay) => (StoreRecipe::Slow(delay), rules),
             #[cfg(feature = "redis")]
             Store::Redis(endpoint) => {
                 let secret = self.secret.clone().transpose()?;
@@ -180,7 +180,8 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn redis_backend(&self, endpoint: &Endpoint, naming: &Arc<Naming>) -> (Backend, Arc<Overflows>) {
-        let local = self.local_options(endpoint.slots());
+        let options = self.local_options(endpoint.slots());
+        let (local, overflows) = (options.new_local(), options.overflows);
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "the feature adds an observer"))]
         let mut health_observers = self.health_observers.clone();
         #[cfg(feature = "metrics")]
@@ -196,13 +197,14 @@ impl Builder {
             busy_poll: self.busy_poll,
             max_in_flight: self.max_in_flight,
             clock: self.clock.clone(),
-            local: local.new_local(),
+            local: Arc::clone(&local),
             health_observers: Arc::new(health_observers),
         };
-        let guard = Guard::new(RemoteStore::Redis(RedisStore::new(endpoint.clone_without_state(), options)));
+        let store = Box::new(RedisStore::new(endpoint.clone_without_state(), options));
+        let guard = Guard::new(RemoteStore::Redis(store), local);
         #[cfg(feature = "metrics")]
         let guard = guard.with_store_up(store_up);
-        (Backend::Guarded(guard), local.overflows)
+        (Backend::Guarded(guard), overflows)
     }
 
     pub(crate) fn memory(self, rules: RuleTable) -> Limiter {

@@ -170,35 +170,30 @@ impl Builder {
 
 /// The store of a new limiter.
 pub(super) enum Store {
-    InProcess(InProcessStore),
-    #[cfg(feature = "redis")]
-    Redis(Endpoint),
-}
-
-/// A store that starts nothing and connects to nothing.
-pub(super) enum InProcessStore {
     Memory,
     #[cfg(feature = "test-util")]
     Failing(ErrorKind),
     #[cfg(feature = "test-util")]
     Slow(Duration),
+    #[cfg(feature = "redis")]
+    Redis(Endpoint),
 }
 
 impl ConnectionOptions {
     /// Returns the store that the options describe.
     pub(super) fn store(&self) -> Result<Store, Error> {
         let store = match &self.target {
-            Target::Memory => Store::InProcess(InProcessStore::Memory),
+            Target::Memory => Store::Memory,
             Target::Url(url) => Store::from_url(url)?,
             #[cfg(feature = "redis")]
             Target::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
             #[cfg(feature = "test-util")]
-            Target::Failing(kind) => Store::InProcess(InProcessStore::Failing(*kind)),
+            Target::Failing(kind) => Store::Failing(*kind),
             #[cfg(feature = "test-util")]
-            Target::Slow(delay) => Store::InProcess(InProcessStore::Slow(*delay)),
+            Target::Slow(delay) => Store::Slow(*delay),
         };
         match store {
-            Store::InProcess(InProcessStore::Memory) => self.memory(),
+            Store::Memory => self.memory(),
             #[cfg(feature = "redis")]
             Store::Redis(Endpoint::Single(server)) => {
                 Ok(Store::Redis(Endpoint::Single(Box::new(self.with_options(*server)?))))
@@ -210,7 +205,7 @@ impl ConnectionOptions {
             }
             // A test may keep the credentials and certificates of the program's own options.
             #[cfg(feature = "test-util")]
-            Store::InProcess(InProcessStore::Failing(_) | InProcessStore::Slow(_)) => Ok(store),
+            Store::Failing(_) | Store::Slow(_) => Ok(store),
         }
     }
 
@@ -228,7 +223,7 @@ impl ConnectionOptions {
                 "`tls` must be used with a server, got the store `memory:`: write a URL such as `rediss://host`",
             ));
         }
-        Ok(Store::InProcess(InProcessStore::Memory))
+        Ok(Store::Memory)
     }
 
     #[cfg(feature = "redis")]
@@ -249,7 +244,7 @@ impl Store {
     fn from_url(url: &str) -> Result<Self, Error> {
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
-            "memory" if url == "memory:" => Ok(Self::InProcess(InProcessStore::Memory)),
+            "memory" if url == "memory:" => Ok(Self::Memory),
             "memory" => Err(config_error(
                 "`url` must be `memory:` alone for the store in this process, got more text behind it: write `memory:`",
             )),

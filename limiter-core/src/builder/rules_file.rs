@@ -4,7 +4,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use crate::builder::Builder;
-use crate::builder::connection::{InProcessStore, Store};
+use crate::builder::connection::Store;
 use crate::rule::{OpenedFile, RuleTable, file_error};
 use crate::{Error, ErrorKind, Limiter, Origin, RuleSet, metrics};
 
@@ -202,7 +202,7 @@ impl Builder {
                  `Builder::shared_rules`, or leave it out",
             ));
         }
-        if self.follows_shared_rules() && matches!(store, Store::InProcess(InProcessStore::Memory)) {
+        if self.follows_shared_rules() && matches!(store, Store::Memory) {
             return Err(Error::new(
                 ErrorKind::Config,
                 "`shared_rules` must be used with a store that processes share, got one in this process: write the `url` of \

@@ -1,7 +1,7 @@
 //! A `RedisStore` that cannot exist, so its methods are never called, for builds without the feature `redis`.
 
 use crate::health::Health;
-use crate::local::{Local, StoreTicket};
+use crate::local::StoreTicket;
 use crate::request::Request;
 use crate::request::{CallOptions, CountedReply, RefundInfo, StoreFailure};
 use crate::{Error, Key, Limit};
@@ -10,10 +10,6 @@ use crate::{Error, Key, Limit};
 pub(crate) enum RedisStore {}
 
 impl RedisStore {
-    pub(crate) fn local(&self) -> &Local {
-        match *self {}
-    }
-
     pub(crate) fn key_name(&self, _: &Request<'_>) -> Option<String> {
         match *self {}
     }

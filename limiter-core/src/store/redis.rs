@@ -117,11 +117,6 @@ impl RedisStore {
         self.worker.get_or_try_init(|| self.options.start_worker(&self.endpoint, ready)).map(drop)
     }
 
-    /// The local state that the worker keeps up to date.
-    pub(crate) fn local(&self) -> &Local {
-        &self.options.local
-    }
-
     /// Returns the health of the store. It starts the worker, as a call would.
     pub(crate) fn health(&self) -> Health {
         match self.worker() {

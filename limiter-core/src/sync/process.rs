@@ -1,4 +1,4 @@
-//! What a child of `fork` must not share with its parent.
+//! Values and futures that a child of `fork` must not share with its parent.
 //!
 //! A child of `fork` has one thread, the one that forked. Memory stays as it was, so a lock that another thread held is
 //! never released, and a thread of the parent never replies. So nothing with a lock or a thread is used in a child. It
@@ -19,10 +19,7 @@ use crate::{Error, ErrorKind};
 
 /// The identity of a process among its ancestors and its children.
 #[derive(Clone, Debug)]
-pub(crate) struct Process(Identity);
-
-#[derive(Clone, Debug)]
-enum Identity {
+pub(crate) enum Process {
     /// The number of forks on the way to the process. It is compared without a system call.
     Forks(Guard),
     /// The id, where the system has no memory to count forks.
@@ -35,15 +32,15 @@ impl Process {
     /// A child that was created without the handlers of `pthread_atfork`, as by `_Fork` or the raw system call, counts as
     /// its parent.
     pub(crate) fn current() -> Self {
-        Self(Guard::try_new().map_or_else(|_| Identity::Id(std::process::id()), Identity::Forks))
+        Guard::try_new().map_or_else(|_| Self::Id(std::process::id()), Self::Forks)
     }
 
     /// Returns whether this is the process that runs.
     #[inline(always)]
     pub(crate) fn is_this(&self) -> bool {
-        match &self.0 {
-            Identity::Forks(guard) => !guard.clone().detected_fork(),
-            Identity::Id(id) => *id == std::process::id(),
+        match self {
+            Self::Forks(guard) => !guard.clone().detected_fork(),
+            Self::Id(id) => *id == std::process::id(),
         }
     }
 }
@@ -97,7 +94,7 @@ impl<T> ProcessValue<T> {
     /// Makes it what a child of this process inherits.
     #[cfg(test)]
     pub(crate) fn inherit(&mut self) {
-        self.process = Process(Identity::Id(0));
+        self.process = Process::Id(0);
     }
 
     /// Returns the value that was made first.
@@ -198,7 +195,7 @@ impl<F> AtHome<F> {
     #[cfg(test)]
     pub(crate) fn in_a_child(self) -> Self {
         let mut of_parent = self;
-        of_parent.process = Process(Identity::Id(0));
+        of_parent.process = Process::Id(0);
         of_parent
     }
 }
@@ -231,7 +228,7 @@ mod tests {
     use super::*;
 
     /// A process that is never this one.
-    const ANOTHER: Process = Process(Identity::Id(0));
+    const ANOTHER: Process = Process::Id(0);
 
     /// Panics when it is dropped.
     #[derive(Debug)]
@@ -243,7 +240,7 @@ mod tests {
         }
     }
 
-    /// What a child inherits from the process that made `value`.
+    /// Returns the value as a child of its process inherits it.
     fn inherited<T>(value: Option<T>) -> ProcessValue<T> {
         let value = value.map_or_else(OnceCell::new, OnceCell::with_value);
         ProcessValue { process: ANOTHER, value, of_children: PerProcess::new() }

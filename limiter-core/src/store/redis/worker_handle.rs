@@ -71,9 +71,9 @@ impl WorkerHandle {
             Endpoint::Single(_) => GateTable::single(),
             Endpoint::Cluster(_) => GateTable::by_slot(),
         });
-        let (local, health) = (settings.local.clone(), Arc::clone(&settings.health));
+        let (local, health) = (Arc::clone(&settings.local), Arc::clone(&settings.health));
         let (batch_sizes, busy_poll) = (settings.batch_sizes.clone(), settings.busy_poll);
-        let direct = DirectSender::new(Arc::clone(&gates), settings.clock.clone(), local.clone(), batch_sizes.clone());
+        let direct = DirectSender::new(Arc::clone(&gates), settings.clock.clone(), local, batch_sizes.clone());
         worker::spawn(endpoint.clone_without_state(), Arc::clone(&gates), settings, receivers, ready)?;
         Ok(Self {
             calls,

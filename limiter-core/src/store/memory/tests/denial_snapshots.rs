@@ -68,12 +68,12 @@ fn a_cached_denial_is_not_returned_for_another_request() {
 fn every_change_of_the_counter_invalidates_the_denial() {
     type Change = fn(&MemoryStore, MemoryReply, &ManualClock);
     let changes: [(&str, Change); 6] = [
-        ("a refund", |store, reply, _| _ = store.refund(&[request(&key(), "2/10s")], reply.now.micros())),
+        ("a refund", |store, reply, _| store.refund(&[request(&key(), "2/10s")], reply.now.micros())),
         ("a refund of its entry", |store, reply, _| {
             let limit = "2/10s".parse().expect("a limit");
             store.refund_entry(entry_permits(&reply, reply.now.micros()), limit, 1);
         }),
-        ("a reset", |store, _, _| _ = store.reset(&key(), "2/10s".parse().expect("a limit"))),
+        ("a reset", |store, _, _| store.reset(&key(), "2/10s".parse().expect("a limit"))),
         ("a record", |store, _, _| _ = store.record(&[request(&key(), "2/10s")])),
         ("a restamp", |store, reply, clock| {
             clock.advance(SECOND);
