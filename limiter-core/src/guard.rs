@@ -210,7 +210,7 @@ impl Guard {
         match self.local().try_decide(requests, leases, needs_receipt) {
             LocalDecision::Leased(permits) => {
                 if permits.needs_renewal {
-                    self.store.renew_lease(&requests[0]);
+                    self.store.renew(&requests[0]);
                 }
                 Ok(Resolution::Leased(permits))
             }
@@ -328,10 +328,10 @@ impl RemoteStore {
         }
     }
 
-    /// Requests the next lease of a counter, and does not wait for it.
-    fn renew_lease(&self, request: &Request<'_>) {
+    /// Requests the renewal of what this process has taken ahead of a counter, and does not wait for it.
+    fn renew(&self, request: &Request<'_>) {
         if let Self::Redis(store) = self {
-            store.renew_lease(request);
+            store.renew(request);
         }
     }
 

@@ -8,7 +8,7 @@ use super::Program;
 use super::reply::{self, BatchReply, EntryCalls};
 use crate::clock::Clock;
 use crate::request::sharing::{self, in_redis};
-use crate::request::{DecisionReply, LeaseId, RefundInfo, Request};
+use crate::request::{CallOptions, DecisionReply, LeaseId, RefundInfo, Request};
 use crate::store::redis::naming::RedisKey;
 use crate::{Algorithm, Error, Layout, Limit};
 
@@ -29,6 +29,24 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// Takes the permits without a wait, by the store alone.
+    pub(crate) const TAKE_NOW: Self = Self::Take { max_wait: Duration::ZERO, leases: false };
+
+    /// The action of a call that takes permits.
+    pub(crate) fn take(requests: &[Request<'_>], options: &CallOptions) -> Self {
+        let &CallOptions { max_wait, leases, wants_reports, .. } = options;
+        if wants_reports {
+            return Self::TakeWithReports;
+        }
+        let may_be_leased = |request: &Request<'_>| request.cost > 0 && request.limit.may_be_leased();
+        Self::Take { max_wait, leases: leases && matches!(requests, [request] if may_be_leased(request)) }
+    }
+
+    /// Returns whether its permits may come from a lease.
+    pub(crate) fn takes_leases(&self) -> bool {
+        matches!(self, Self::Take { leases: true, .. })
+    }
+
     /// The longest delay of the permits that it takes; `None` if it takes none.
     pub(crate) fn max_wait(&self) -> Option<Duration> {
         match self {

@@ -44,10 +44,10 @@ impl DirectSender {
         Self { gates, clock, local, batch_sizes, polled_calls: AtomicU32::new(0) }
     }
 
-    /// Sends a call, if it can be batched, takes no permits of a lease, its server's connection is idle and the store
+    /// Sends a call, if it can be batched, needs the worker for nothing else, its server's connection is idle and the store
     /// decides alone. It does not wait.
     pub(crate) fn send(&self, call: &mut Call) {
-        if call.can_be_batched && !call.takes_leases() {
+        if call.can_be_batched && !call.action.takes_leases() {
             call.direct = self.try_send(call);
         }
     }

@@ -13,8 +13,8 @@ use crate::local::leases::{LeasedPermits, Leases, NewLease};
 use crate::request::{LeaseId, Request};
 use crate::store::redis::script::command::ReturnedPermits;
 use crate::store::redis::script::reply::LeaseReply;
-use crate::store::redis::worker::lease_demand::{Granted, LeaseDemands, Occasion};
-use crate::store::redis::worker::lease_lifecycle::usable_time;
+use crate::store::redis::worker::leases::demand::{Granted, LeaseDemands, Occasion};
+use crate::store::redis::worker::leases::life::usable_time;
 
 /// Permits that a process may refund.
 pub(super) struct SimulatedReceipt {
