@@ -119,12 +119,6 @@ impl Limiter {
     pub(crate) fn from_parts(inner: LimiterInner) -> Self {
         Self { inner: Arc::new(inner) }
     }
-
-    /// The guard of a limiter with a shared store.
-    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-    pub(crate) fn guard(&self) -> Option<&Guard> {
-        if let Backend::Guarded(guard) = &self.inner.backend { Some(guard) } else { None }
-    }
 }
 
 #[cfg(all(feature = "rules", feature = "redis"))]

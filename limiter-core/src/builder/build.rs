@@ -18,7 +18,6 @@ use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
 use crate::overflow::Overflows;
-use crate::request::CallOptions;
 use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
@@ -166,8 +165,7 @@ impl Builder {
     }
 
     fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
-        let Self { on_error, leases, mut observers, exposes_keys, clock, .. } = self;
-        let options = CallOptions { on_error, leases, ..CallOptions::default() };
+        let Self { options, mut observers, exposes_keys, clock, .. } = self;
         let rules = rules.with_defaults(CallDefaults { options, is_guarded: matches!(backend, Backend::Guarded(_)) });
         observers.attach_rules(rules.logged_limits());
         let queues = WaitQueues::new(clock.clone(), backend.is_shared());

@@ -125,8 +125,8 @@ impl Limiter {
         apply_policy(&self.inner.observers, error, on_error, |_| Ok(None))
     }
 
-    /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
-    /// rule. Without a receipt, permits of a lease cannot be refunded.
+    /// Decides about one request to a shared store in this process, if that is possible. Without a receipt, permits that
+    /// this process had taken ahead cannot be refunded.
     ///
     /// # Errors
     /// The store has to decide.
@@ -134,13 +134,12 @@ impl Limiter {
         &self,
         name: &'static str,
         request: &Request<'_>,
-        leases: Option<bool>,
+        options: &CallOptions,
         needs_receipt: bool,
     ) -> Result<Decision, Option<StoreTicket>> {
         let Backend::Guarded(guard) = &self.inner.backend else { return Err(None) };
         let requests = [*request];
-        let leases = leases.unwrap_or(self.default_options().leases);
-        let resolution = guard.decide_locally(&requests, leases, needs_receipt).map_err(Some)?;
+        let resolution = guard.decide_locally(&requests, options, needs_receipt).map_err(Some)?;
         let context = DecisionContext { names: &[name], requests: &requests };
         let mut decision = context.decision(resolution, needs_receipt.then_some(self.inner.limiter_id));
         self.expose_key(&mut decision, &requests);
@@ -148,7 +147,7 @@ impl Limiter {
         Ok(decision)
     }
 
-    /// Decides about one request, if no reply of a shared store is needed. `leases` is the setting of its rule.
+    /// Decides about one request, if no reply of a shared store is needed.
     ///
     /// # Errors
     /// As for [`try_decide`](Self::try_decide).
@@ -156,12 +155,12 @@ impl Limiter {
         &self,
         name: &'static str,
         request: &Request<'_>,
-        leases: Option<bool>,
+        options: impl FnOnce() -> CallOptions,
     ) -> Result<D, Option<StoreTicket>> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
             let needs_receipt = D::UNBUILT.is_none() || observers.observe_allowed();
-            return self.decide_locally(name, request, leases, needs_receipt).map(D::from_decision);
+            return self.decide_locally(name, request, &options(), needs_receipt).map(D::from_decision);
         };
         // An `Allowed` that nothing receives is not built.
         let unbuilt = D::UNBUILT.filter(|_| !observers.observe_allowed());
@@ -343,7 +342,7 @@ impl<'a> CheckFuture<'a> {
                 let rules = limiter.rule_table();
                 let plan = rules.switch().map(|_| rules.plan_direct(DIRECT_CALL, &[request]));
                 let tried = match &plan {
-                    None => limiter.decide_locally(DIRECT_CALL, &request, None, true),
+                    None => limiter.decide_locally(DIRECT_CALL, &request, limiter.default_options(), true),
                     Some(plan) => limiter.try_decide(plan),
                 };
                 let ticket = match tried {

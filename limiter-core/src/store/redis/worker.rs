@@ -27,8 +27,8 @@ pub(super) mod tests;
 use busy_poll::BusyPoll;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
-use leases::Keeper;
 pub(crate) use leases::Renewal;
+use leases::{BatchTerms, HeldCall, Keeper};
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
 

@@ -14,10 +14,9 @@ use tokio::task::{spawn_local, yield_now};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
-use super::Worker;
 use super::busy_poll::PolledCall;
-use super::leases::{BatchTerms, HeldCall};
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
+use super::{BatchTerms, HeldCall, Worker};
 use crate::local::sent::batch::{SentBatch, WaitingCall};
 use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
@@ -25,7 +24,7 @@ use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BAT
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::naming::RedisKey;
-use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms};
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
 use crate::store::redis::script::reply::BatchReply;
 use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
@@ -236,8 +235,7 @@ impl Batch {
             self.entries[entry].calls += 1;
         } else {
             self.keys.push(call.key().clone());
-            let lease = call.action.takes_leases().then(LeaseTerms::default);
-            self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
+            self.entries.push(BatchEntry::of_call(&call.action, &request));
         }
         call.entry = identical.unwrap_or(self.entries.len() - 1);
         self.calls.push(call);
@@ -253,7 +251,7 @@ impl Batch {
         }
         let hash = self.first_calls.hasher().hash_one((call.counter(), request.limit, request.cost));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
-        let is_identical = first.request() == request && first.action.takes_leases() == call.action.takes_leases();
+        let is_identical = first.request() == request && first.action.shares_entry_with(&call.action);
         is_identical.then_some(first.entry)
     }
 }

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
 use crate::clock::{Clock, Moment};
-use crate::local::Local;
 use crate::local::counter_hash::CounterHash;
-use crate::local::sent::batch::{LeaseEffects, WaitingCall, by_entry};
+use crate::local::sent::batch::{WaitingCall, by_entry};
+use crate::local::{Local, SideEffects};
 use crate::request::{OwnedRequest, Request};
 use crate::store::redis::connection::topology::{CallError, Topology};
 use crate::store::redis::naming::RedisKeys;
@@ -69,7 +69,7 @@ struct EntryTerms {
 #[derive(Default)]
 pub(super) struct BatchGrants {
     /// The effects on each entry whose permits may be leased, by its index. They are in reverse order.
-    effects: Vec<(usize, LeaseEffects)>,
+    effects: Vec<(usize, SideEffects)>,
     /// The calls that have waited for the leases, in the order of arrival. They are to be sent once the batch is settled or
     /// its failure is recorded.
     pub(super) released: Vec<HeldCall>,
@@ -200,7 +200,7 @@ impl Keeper {
 
 impl BatchGrants {
     /// Takes the effects on an entry. The entries are settled in their order.
-    pub(super) fn take_effects(&mut self, entry: usize) -> LeaseEffects {
+    pub(super) fn take_effects(&mut self, entry: usize) -> SideEffects {
         self.effects.pop_if(|(index, _)| *index == entry).map(|(_, effects)| effects).unwrap_or_default()
     }
 }

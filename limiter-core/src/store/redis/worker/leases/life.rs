@@ -15,10 +15,11 @@ use super::{Keeper, Renewal};
 use crate::Error;
 use crate::clock::{Moment, ceil_micros};
 use crate::limit::Limit;
+use crate::local::SideEffects;
 use crate::local::counter_hash::CounterHash;
+use crate::local::leases::LeaseId;
 use crate::local::leases::NewLease;
-use crate::local::sent::batch::LeaseEffects;
-use crate::request::{LeaseId, OwnedRequest, Request};
+use crate::request::{OwnedRequest, Request};
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms, ReturnedPermits};
@@ -90,9 +91,9 @@ impl Keeper {
         terms: LeaseTerms,
         entry: &BatchEntryReply,
         lease: LeaseReply,
-    ) -> LeaseEffects {
+    ) -> SideEffects {
         let is_used_up = entry.remaining == 0 && lease.id.is_some() && !self.demands.has_kept(request);
-        LeaseEffects { newest: lease.id, has_returned: terms.returned.is_some(), is_used_up }
+        SideEffects { newest: lease.id, has_returned: terms.returned.is_some(), is_used_up }
     }
 
     /// Keeps the unused permits of a lease that another one has replaced for the next script call.

@@ -13,7 +13,8 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::error::Source;
 use crate::local::StoreTicket;
-use crate::request::{CountedReply, LeaseId, SlottedRequests};
+use crate::local::leases::LeaseId;
+use crate::request::{CountedReply, SlottedRequests};
 use crate::store::redis::connection::gate_table::GateTable;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::script::command::{Action, ReturnedPermits};
@@ -196,7 +197,7 @@ impl LeasedWorker {
         &self,
         terms: Option<BatchTerms>,
         reply: Option<Result<BatchReply, CallError>>,
-    ) -> Vec<(usize, LeaseEffects)> {
+    ) -> Vec<(usize, SideEffects)> {
         let BatchGrants { effects, released } = self.worker.keeper.granted(terms, reply.as_ref());
         self.worker.send_released(&released);
         effects.into_iter().rev().collect()
@@ -365,12 +366,12 @@ async fn a_reply_to_a_batch_puts_its_leases_in_force() {
         let leases = leased.begin_requesting_batch();
         let reply = |id| BatchReply { entries: vec![Ok(ENTRY)], leases: vec![LeaseReply { permits: 0, id }] };
         let all_effects = leased.end_batch(leases, Some(Ok(reply(None))));
-        assert_eq!(all_effects, [(0, LeaseEffects::default())]);
+        assert_eq!(all_effects, [(0, SideEffects::default())]);
         assert!(!leased.is_requested());
         let (leases, terms) = leased.begin_batch();
         let granted = LeaseReply { permits: terms.wanted, id: Some(ID) };
         let all_effects = leased.end_batch(leases, Some(Ok(BatchReply { leases: vec![granted], ..reply(None) })));
-        assert_eq!(all_effects, [(0, LeaseEffects { newest: Some(ID), ..LeaseEffects::default() })]);
+        assert_eq!(all_effects, [(0, SideEffects { newest: Some(ID), ..SideEffects::default() })]);
         assert!(!leased.is_requested() && leased.take_from_lease(terms.wanted));
     })
     .await;

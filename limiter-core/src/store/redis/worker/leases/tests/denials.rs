@@ -120,7 +120,7 @@ async fn permits_returned_with_a_batch_invalidate_a_denial() {
     with_worker(async |leased| {
         leased.lease_the_last_permits().await;
         for has_returned in [false, true] {
-            let effects = LeaseEffects { has_returned, ..LeaseEffects::default() };
+            let effects = SideEffects { has_returned, ..SideEffects::default() };
             let sent = leased.worker.local.begin_batch(vec![leased.reserve(leased.pending().0)]);
             let too_few = BatchEntryReply { granted: 0, ..ENTRY };
             sent.settle_all(|entry| entry.settle(&too_few, effects));
