@@ -196,9 +196,9 @@ impl LeasedWorker {
     fn end_batch(
         &self,
         terms: Option<BatchTerms>,
-        reply: Option<Result<BatchReply, CallError>>,
+        reply: Option<&Result<BatchReply, CallError>>,
     ) -> Vec<(usize, SideEffects)> {
-        let BatchGrants { effects, released } = self.worker.keeper.granted(terms, reply.as_ref());
+        let BatchGrants { effects, released } = self.worker.keeper.granted(terms, reply);
         self.worker.send_released(&released);
         effects.into_iter().rev().collect()
     }
@@ -365,12 +365,12 @@ async fn a_reply_to_a_batch_puts_its_leases_in_force() {
     with_worker(async |leased| {
         let leases = leased.begin_requesting_batch();
         let reply = |id| BatchReply { entries: vec![Ok(ENTRY)], leases: vec![LeaseReply { permits: 0, id }] };
-        let all_effects = leased.end_batch(leases, Some(Ok(reply(None))));
+        let all_effects = leased.end_batch(leases, Some(&Ok(reply(None))));
         assert_eq!(all_effects, [(0, SideEffects::default())]);
         assert!(!leased.is_requested());
         let (leases, terms) = leased.begin_batch();
         let granted = LeaseReply { permits: terms.wanted, id: Some(ID) };
-        let all_effects = leased.end_batch(leases, Some(Ok(BatchReply { leases: vec![granted], ..reply(None) })));
+        let all_effects = leased.end_batch(leases, Some(&Ok(BatchReply { leases: vec![granted], ..reply(None) })));
         assert_eq!(all_effects, [(0, SideEffects { newest: Some(ID), ..SideEffects::default() })]);
         assert!(!leased.is_requested() && leased.take_from_lease(terms.wanted));
     })
@@ -381,8 +381,8 @@ async fn a_reply_to_a_batch_puts_its_leases_in_force() {
 async fn a_failed_batch_closes_its_requests_and_one_that_was_refused_keeps_its_returned_permits() {
     with_worker(async |leased| {
         let _ = leased.begin_batch();
-        let refusal = CallError::NeedsSplit(Error::new(ErrorKind::Unavailable, "the slot moves"));
-        for (refused, kept) in [(Some(Err(refusal)), 1), (None, 0)] {
+        let refusal = Err(CallError::NeedsSplit(Error::new(ErrorKind::Unavailable, "the slot moves")));
+        for (refused, kept) in [(Some(&refusal), 1), (None, 0)] {
             let returned = ReturnedPermits { permits: 9, id: ID };
             assert_eq!(leased.worker.keeper.demands.keep(&leased.request(1), returned), Ok(()));
             let (leases, terms) = leased.begin_batch();
@@ -420,7 +420,7 @@ async fn calls_that_waited_are_decided_by_the_lease_in_their_order() {
         assert!(calls.iter().all(|call| leased.reply_or_hold(call)));
         let granted = LeaseReply { permits: 8, id: Some(ID) };
         let reply = BatchReply { entries: vec![Ok(ENTRY)], leases: vec![granted] };
-        let _ = leased.end_batch(leases, Some(Ok(reply)));
+        let _ = leased.end_batch(leases, Some(&Ok(reply)));
         for (index, reply) in replies.into_iter().enumerate() {
             let counted = reply.await.expect("a reply").expect("no failure");
             assert_eq!(counted.source, if index < 8 { Source::Lease } else { Source::Store }, "{index}");
