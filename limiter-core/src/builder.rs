@@ -492,7 +492,7 @@ impl Builder {
         } else if declared.contains("") {
             "`declare` must have the name of a rule, got an empty text: write that of a direct call or a layer"
                 .to_owned()
-        } else if let Some(problem) = leases_problem(options.leases, "") {
+        } else if let Some(problem) = leases_problem(options.leases, "`leases`") {
             problem
         } else {
             return Ok(());

@@ -79,6 +79,14 @@ impl Table {
     pub(crate) const DEMANDS: Self = Self::new(0xA409_3822_299F_31D0);
 }
 
+#[cfg(feature = "redis")]
+impl CounterHash {
+    /// Returns the index of the demand for leases of the counter, in a table of so many places.
+    pub(crate) fn place_of_demand(self, places: usize) -> usize {
+        self.place_and_tag(Table::DEMANDS, places).0
+    }
+}
+
 /// The number of places. One under loom, which tracks each of them.
 const PLACES: usize = if IS_LOOM { 1 } else { 4096 };
 /// The tag of a place without a lease in force.

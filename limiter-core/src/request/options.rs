@@ -73,14 +73,14 @@ impl CallSettings {
         if let Some(deadline) = self.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
             return Some(deadline_problem(&format!("`deadline`{of}"), deadline));
         }
-        leases_problem(self.leases == Some(true), of)
+        leases_problem(self.leases == Some(true), &format!("`leases`{of}"))
     }
 }
 
 /// Returns the message for leases that are demanded in a build without their feature.
-pub(crate) fn leases_problem(is_demanded: bool, of: &str) -> Option<String> {
+pub(crate) fn leases_problem(is_demanded: bool, option: &str) -> Option<String> {
     (is_demanded && !cfg!(feature = "leases"))
-        .then(|| format!("`leases`{of} must be `false`, got `true`: turn on the feature `leases` of `rate-limited`"))
+        .then(|| format!("{option} must be `false`, got `true`: turn on the feature `leases` of `rate-limited`"))
 }
 
 /// Returns the message for a deadline out of its range.

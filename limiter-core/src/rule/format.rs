@@ -106,7 +106,7 @@ pub(crate) static FIELDS: [Field; 7] = [
         name: "leases",
         kind: FieldKind::Flag,
         is_of_limit: false,
-        read: |rule, found| match leases_problem(found.flag() == Some(true), "") {
+        read: |rule, found| match leases_problem(found.flag() == Some(true), "`leases`") {
             None => set(&mut rule.call.leases, found.flag()),
             problem => Err(problem),
         },

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Clock;
+use crate::local::counter_hash::Table;
 use crate::{Key, Limit};
 
 const LIMIT: &str = "1000000/1s";
