@@ -75,7 +75,7 @@ type LeasePlace = RwLock<Option<Arc<Lease>>>;
 impl Table {
     pub(crate) const LEASES: Self = Self::new(0x1319_8A2E_0370_7344);
     /// The worker's table of the demand for leases.
-    #[cfg(any(test, feature = "redis"))]
+    #[cfg(any(all(test, not(limiter_loom)), feature = "redis"))]
     pub(crate) const DEMANDS: Self = Self::new(0xA409_3822_299F_31D0);
 }
 
