@@ -91,10 +91,6 @@ pub use limiter_core::metrics;
 #[cfg(feature = "test-util")]
 pub use limiter_core::ManualClock;
 
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub use limiter_core::lease_any_limit;
-
 #[doc = include_str!("../docs/rate_limited.md")]
 pub use limiter_macros::rate_limited;
 

@@ -10,7 +10,9 @@ use crate::clock::Clock;
 use crate::error::OnError;
 use crate::health::{Health, HealthObservers};
 use crate::observer::Observers;
-use crate::rule::{HAS_LEASES, RuleSet, deadline_problem, is_valid_deadline, leases_problem};
+use crate::request::CallOptions;
+use crate::request::options::{deadline_problem, is_valid_deadline, leases_problem};
+use crate::rule::RuleSet;
 #[cfg(feature = "redis")]
 use crate::store::redis::Secret;
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule};
@@ -43,7 +45,7 @@ use rules_file::FileOptions;
 #[must_use = "a builder has no effect until `build` or `connect`"]
 pub struct Builder {
     connection: ConnectionOptions,
-    on_error: OnError,
+    options: CallOptions,
     rules: RuleSet,
     declared: BTreeSet<String>,
     #[cfg(feature = "rules")]
@@ -62,7 +64,6 @@ pub struct Builder {
     max_keys: usize,
     instances: u32,
     remember_denials: Duration,
-    leases: bool,
     clock: Clock,
     observers: Observers,
     exposes_keys: bool,
@@ -73,7 +74,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             connection: ConnectionOptions::default(),
-            on_error: OnError::default(),
+            options: CallOptions::default(),
             rules: RuleSet::default(),
             declared: BTreeSet::new(),
             #[cfg(feature = "rules")]
@@ -91,7 +92,6 @@ impl Default for Builder {
             max_keys: 1_000_000,
             instances: 1,
             remember_denials: Duration::from_secs(1),
-            leases: false,
             clock: Clock::default(),
             observers: Observers::default(),
             exposes_keys: false,
@@ -273,7 +273,7 @@ impl Builder {
     /// # Ok::<(), rate_limited::Error>(())
     /// ```
     pub fn leases(mut self, leases: bool) -> Self {
-        self.leases = leases;
+        self.options.leases = leases;
         self
     }
 
@@ -470,7 +470,7 @@ impl Builder {
     /// Checks the options of this builder against their ranges.
     fn check(&self) -> Result<(), Error> {
         let Self { deadline, prefix, max_in_flight, busy_poll, max_keys, instances, .. } = self;
-        let Self { remember_denials, leases, declared, .. } = self;
+        let Self { remember_denials, options, declared, .. } = self;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         let problem = if !is_valid_deadline(*deadline) {
             deadline_problem("`deadline`", *deadline)
@@ -492,8 +492,8 @@ impl Builder {
         } else if declared.contains("") {
             "`declare` must have the name of a rule, got an empty text: write that of a direct call or a layer"
                 .to_owned()
-        } else if *leases && !HAS_LEASES {
-            leases_problem("`leases`")
+        } else if let Some(problem) = leases_problem(options.leases, "`leases`") {
+            problem
         } else {
             return Ok(());
         };
@@ -508,7 +508,7 @@ impl fmt::Debug for Builder {
             connection: _,
             #[cfg(feature = "redis")]
                 secret: _,
-            on_error,
+            options: CallOptions { on_error, leases, .. },
             rules,
             declared,
             #[cfg(feature = "rules")]
@@ -524,7 +524,6 @@ impl fmt::Debug for Builder {
             max_keys,
             instances,
             remember_denials,
-            leases,
             clock,
             observers,
             exposes_keys,
@@ -570,7 +569,7 @@ pub trait OnErrorSetting: sealed::Sealed {
 
 impl OnErrorSetting for OnError {
     fn apply(self, builder: &mut Builder) {
-        builder.on_error = self;
+        builder.options.on_error = self;
     }
 }
 

@@ -267,6 +267,29 @@ pub enum Source {
 }
 
 impl Source {
+    /// The number of sources.
+    #[cfg(feature = "metrics")]
+    pub(crate) const COUNT: usize = 6;
+
+    /// Its place among all sources.
+    #[cfg(feature = "metrics")]
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Store => 0,
+            Self::Lease => 1,
+            Self::DeniedUntil => 2,
+            Self::Standby => 3,
+            Self::Policy => 4,
+            Self::Mode => 5,
+        }
+    }
+
+    /// Returns whether the permits are those of the store, taken now or ahead.
+    #[cfg(feature = "metrics")]
+    pub(crate) const fn is_of_store(self) -> bool {
+        matches!(self, Self::Store | Self::Lease)
+    }
+
     /// The text for logs and metrics: `store`, `lease`, `denied_until`, `standby`, `policy` or `mode`. It stays the
     /// same in later versions.
     #[must_use]

@@ -1,12 +1,10 @@
 //! The guard of a shared store: a call whose store fails is decided by the failure policy.
 
 use std::sync::Arc;
-#[cfg(all(test, feature = "leases", not(limiter_loom)))]
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::decision::Resolution;
-use crate::error::{Error, ErrorKind, OnError, Source};
+use crate::error::{Error, ErrorKind, OnError};
 use crate::failure_policy::apply_policy;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
@@ -30,9 +28,6 @@ pub(crate) struct Guard {
     /// The metric of the store's state.
     #[cfg(feature = "metrics")]
     _store_up: Option<StoreUp>,
-    /// The setting of leases of each call so far.
-    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-    leases_of_calls: Mutex<Vec<bool>>,
 }
 
 /// A store that several processes share.
@@ -51,8 +46,6 @@ impl Guard {
         Self {
             #[cfg(feature = "metrics")]
             _store_up: store.constant_state().map(StoreUp::new),
-            #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-            leases_of_calls: Mutex::default(),
             store,
             local,
         }
@@ -115,11 +108,11 @@ impl Guard {
         ticket: Option<StoreTicket>,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
-        let CallOptions { on_error, max_wait, leases, .. } = options;
-        self.record_leases(leases);
+        let CallOptions { on_error, max_wait, .. } = options;
+        self.local.note_options(&options);
         let ticket = match ticket {
             Some(ticket) => ticket,
-            None if max_wait.is_zero() => match self.decide_locally(requests, leases, true) {
+            None if max_wait.is_zero() => match self.decide_locally(requests, &options, true) {
                 Ok(resolution) => return Ok(resolution),
                 Err(ticket) => ticket,
             },
@@ -193,42 +186,27 @@ impl Guard {
         }
     }
 
-    /// Decides in this process: by a lease, or by a cached denial that still holds.
+    /// Decides in this process, if that is possible.
     ///
     /// # Errors
     /// The store has to decide.
     pub(crate) fn decide_locally(
         &self,
         requests: &[Request<'_>],
-        leases: bool,
+        options: &CallOptions,
         needs_receipt: bool,
     ) -> Result<Resolution, StoreTicket> {
-        self.record_leases(leases);
-        match self.local.try_decide(requests, leases, needs_receipt) {
-            LocalDecision::Leased(permits) => {
-                if permits.needs_renewal {
-                    self.store.renew_lease(&requests[0]);
+        self.local.note_options(options);
+        match self.local.try_decide(requests, options, needs_receipt) {
+            LocalDecision::Granted(grant) => {
+                if grant.needs_renewal {
+                    self.store.renew(&requests[0]);
                 }
-                Ok(Resolution::Leased(permits))
+                Ok(Resolution::Granted(grant))
             }
             LocalDecision::Denied(denial) => Ok(Resolution::Counted(CountedReply::from_denial_cache(denial))),
             LocalDecision::Ask(ticket) => Err(ticket),
         }
-    }
-
-    /// Records the setting of a call for tests.
-    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-    fn record_leases(&self, leases: bool) {
-        self.leases_of_calls.lock().expect("no panic").push(leases);
-    }
-
-    #[cfg(not(all(test, feature = "leases", not(limiter_loom))))]
-    fn record_leases(&self, _: bool) {}
-
-    /// Returns the settings of leases of the calls since the last time.
-    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-    pub(crate) fn take_leases_of_calls(&self) -> Vec<bool> {
-        std::mem::take(&mut *self.leases_of_calls.lock().expect("no panic"))
     }
 
     /// Decides without taking permits, by the store or by the failure policy.
@@ -259,44 +237,25 @@ impl Guard {
         refund_info: RefundInfo,
         observers: &Observers,
     ) -> Result<(), Error> {
-        match refund_info.source {
-            Source::Lease if self.local.put_back(requests, &refund_info) => Ok(()),
-            Source::Store | Source::Lease => {
-                let call = StoreCall::begin(StoreOp::Refund);
-                let refunded = self.store.refund(requests, refund_info).await;
-                call.end(refunded.is_ok());
-                if !refunded.as_ref().is_err_and(is_of_parent) {
-                    self.local.invalidate_denials(requests);
-                }
-                refunded.inspect_err(|error| observers.failed(error))
-            }
-            Source::Standby => {
-                self.local.refund_by_standby(requests, &refund_info);
-                Ok(())
-            }
-            // Nothing was granted.
-            Source::Policy | Source::DeniedUntil | Source::Mode => Ok(()),
-        }
-    }
-
-    /// Ends the lease of a counter and returns what is left of it, so that the store can forget those permits as well.
-    async fn end_lease(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let Some(ended) = self.local.end_lease_of(key, limit) else { return Ok(()) };
-        if ended.unused == 0 {
+        if self.local.refund(requests, &refund_info) {
             return Ok(());
         }
-        let request = Request::new(key, limit, ended.unused);
-        self.store.refund(&[request], RefundInfo::from_lease(ended.id, ended.mirror_stamp)).await
+        let call = StoreCall::begin(StoreOp::Refund);
+        let refunded = self.store.refund(requests, refund_info).await;
+        call.end(refunded.is_ok());
+        if !refunded.as_ref().is_err_and(is_of_parent) {
+            self.local.invalidate_denials(requests);
+        }
+        refunded.inspect_err(|error| observers.failed(error))
     }
 
     /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
-        if let Err(error) = self.end_lease(key, limit).await
-            && is_of_parent(&error)
-        {
-            return Err(error);
+        if let Some((unused, refund_info)) = self.local.begin_reset(key, limit) {
+            // If it fails, the permits count until their stamp expires.
+            let ended = self.store.refund(&[Request::new(key, limit, unused)], refund_info).await;
+            ended.or_else(|error| if is_of_parent(&error) { Err(error) } else { Ok(()) })?;
         }
-        // If only the return of the lease has failed, its permits count until their stamp expires.
         self.local.reset(key, limit);
         let call = StoreCall::begin(StoreOp::Reset);
         let result = self.store.reset(key, limit).await;
@@ -339,10 +298,10 @@ impl RemoteStore {
         }
     }
 
-    /// Requests the next lease of a counter, and does not wait for it.
-    fn renew_lease(&self, request: &Request<'_>) {
+    /// Requests the renewal of what this process has taken ahead of a counter, and does not wait for it.
+    fn renew(&self, request: &Request<'_>) {
         if let Self::Redis(store) = self {
-            store.renew_lease(request);
+            store.renew(request);
         }
     }
 

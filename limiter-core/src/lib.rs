@@ -54,9 +54,6 @@ pub use error::Source;
 pub use error::{Error, ErrorKind, OnError};
 pub use health::{Health, HealthState};
 pub use key::Key;
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub use limit::lease_any_limit;
 pub use limit::{Algorithm, Layout, Limit};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use limiter::{Change, Published, SharedRules};

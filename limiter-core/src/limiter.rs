@@ -140,12 +140,6 @@ impl Inside {
         self.queues.rules_changed();
         Ok(())
     }
-
-    /// The guard of a limiter with a shared store.
-    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-    pub(crate) fn guard(&self) -> Option<&Guard> {
-        if let Backend::Guarded(guard) = &self.backend { Some(guard) } else { None }
-    }
 }
 
 impl Limiter {

@@ -10,17 +10,13 @@
 //! 4. [`Local::begin`] precedes the script call: see [`sent`]. A [`Sent`](sent::Sent) is settled by the reply or has
 //!    failed.
 
-#[cfg(any(test, feature = "redis"))]
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::overflow::Overflows;
 use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreReply, sharing};
-#[cfg(any(test, feature = "redis"))]
-use crate::request::{LeaseId, SlottedRequests};
-use crate::{Key, Limit};
+use crate::{Key, Limit, Source};
 
 pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
@@ -34,9 +30,10 @@ pub(crate) mod sent;
 
 use counter_hash::CounterHash;
 use denial_cache::DenialCache;
-#[cfg(any(test, feature = "redis"))]
-use leases::NewLease;
-use leases::{EndedLease, LeasedPermits, Leases};
+use leases::Leases;
+#[cfg(feature = "redis")]
+pub(crate) use leases::SideEffects;
+pub(crate) use leases::{GrantToken, LocalGrant};
 #[cfg(any(test, feature = "redis"))]
 use recent_failures::Slots;
 use standby::{Standby, StandbyConfig};
@@ -52,7 +49,7 @@ pub(crate) struct Local {
 /// The result of a decision without the store.
 pub(crate) enum LocalDecision {
     /// A lease has granted the permits.
-    Leased(LeasedPermits),
+    Granted(LocalGrant),
     /// A cached denial still holds.
     Denied(StoreReply),
     /// The store has to decide.
@@ -85,19 +82,24 @@ impl StoreTicket {
 
 impl Local {
     /// Decides by a lease, if the call may take one, or by a cached denial.
-    pub(crate) fn try_decide(&self, requests: &[Request<'_>], leases: bool, needs_receipt: bool) -> LocalDecision {
+    pub(crate) fn try_decide(
+        &self,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+        needs_receipt: bool,
+    ) -> LocalDecision {
         let Some(request) = sharing::lone(requests) else {
             return LocalDecision::Ask(StoreTicket::without_look_up(requests));
         };
         // Hashed at the first look-up: a thread that calls one busy key needs none.
         let mut hash = None;
         let mut counter = || *hash.get_or_insert_with(|| CounterHash::of(request));
-        if leases
+        if options.leases
             && requests.len() == 1
             && request.limit.may_be_leased()
-            && let Some(permits) = self.leases.take_from(request, &mut counter, needs_receipt)
+            && let Some(grant) = self.leases.take_from(request, &mut counter, needs_receipt)
         {
-            return LocalDecision::Leased(permits);
+            return LocalDecision::Granted(grant);
         }
         match self.denials.get_lone(request, &mut counter) {
             Some(denial) => LocalDecision::Denied(denial),
@@ -120,7 +122,7 @@ impl Local {
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn server_failed(&self, slots: &Slots) {
         for ended in self.leases.end_slots(slots) {
-            self.standby.settle_lease(&ended);
+            ended.settle(&self.standby);
         }
         self.standby.server_failed(slots);
     }
@@ -163,81 +165,28 @@ impl Local {
         self.denials.invalidate(requests);
     }
 
-    /// Refunds permits that the standby limiter has granted.
-    pub(crate) fn refund_by_standby(&self, requests: &[Request<'_>], info: &RefundInfo) {
-        self.standby.refund_part(requests, info.mirror_stamp, info.max_permits);
+    /// Refunds permits, unless the store has to. Returns false if it has to.
+    pub(crate) fn refund(&self, requests: &[Request<'_>], info: &RefundInfo) -> bool {
+        match info.source {
+            Source::Lease => self.put_back(requests, info),
+            Source::Store => false,
+            Source::Standby => {
+                self.refund_by_standby(requests, info);
+                true
+            }
+            // Nothing was granted.
+            Source::Policy | Source::DeniedUntil | Source::Mode => true,
+        }
     }
 
-    /// Puts permits back into the lease from which they were taken. Returns false if it is no longer in force.
-    pub(crate) fn put_back(&self, requests: &[Request<'_>], info: &RefundInfo) -> bool {
-        let ([request], Some(id)) = (requests, info.lease()) else { return false };
-        let (cost, _) = request.refund_split(info.max_permits);
-        self.leases.put_back(&Request { cost, ..*request }, id)
+    /// Refunds permits that the standby limiter has granted.
+    fn refund_by_standby(&self, requests: &[Request<'_>], info: &RefundInfo) {
+        self.standby.refund_part(requests, info.mirror_stamp, info.max_permits);
     }
 
     /// Resets a counter in the mirror. Its lease was ended before, and what was left of that is refunded.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
         self.standby.reset(key, limit);
-    }
-}
-
-// Leases, whose permits the mirror takes before a call can use one.
-
-impl Local {
-    /// Ends the lease of a counter. The `max` of the limit does not matter.
-    pub(crate) fn end_lease_of(&self, key: &Key, limit: Limit) -> Option<EndedLease> {
-        self.settle_ended(self.leases.end_counter(key, limit))
-    }
-
-    /// Updates the mirror by the end of a lease.
-    fn settle_ended(&self, ended: Option<EndedLease>) -> Option<EndedLease> {
-        ended.inspect(|ended| self.standby.settle_lease(ended))
-    }
-}
-
-#[cfg(any(test, feature = "redis"))]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store grants leases"))]
-impl Local {
-    /// Takes the permits of a call from a lease that has arrived while the call waited. It needs no receipt.
-    pub(crate) fn take_leased(&self, request: &Request<'_>, counter: CounterHash) -> Option<LeasedPermits> {
-        self.leases.take_from(request, || counter, false)
-    }
-
-    /// Returns whether a lease of this request could be put in force.
-    pub(crate) fn may_lease(&self, request: &Request<'_>, slot: u16) -> bool {
-        let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
-        !self.standby.is_consulted(requests) && self.leases.is_available(request)
-    }
-
-    /// Takes all permits of a lease, the cost of the request, in the mirror. Returns their stamp; `None` if the standby
-    /// limiter is consulted, so that the lease is to be returned.
-    pub(crate) fn mirror_lease(&self, request: &Request<'_>, slot: u16) -> Option<u64> {
-        let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
-        let stamp = self.standby.reconcile_batch(request, slot)?;
-        if self.standby.is_consulted(requests) {
-            self.standby.refund(requests.requests, stamp);
-            return None;
-        }
-        Some(stamp)
-    }
-
-    /// Puts a lease in force. Returns the lease of the same counter that it replaces, which is ended.
-    ///
-    /// # Errors
-    /// The new lease, unused: see [`Leases::install`].
-    pub(crate) fn install_lease(&self, lease: NewLease) -> Result<Option<EndedLease>, EndedLease> {
-        match self.leases.install(lease) {
-            Ok(replaced) => Ok(self.settle_ended(replaced)),
-            Err(unused) => {
-                self.standby.settle_lease(&unused);
-                Err(unused)
-            }
-        }
-    }
-
-    /// Ends a lease when its time has passed. `None` if it was ended or replaced before.
-    pub(crate) fn end_lease(&self, request: &Request<'_>, id: LeaseId) -> Option<EndedLease> {
-        self.settle_ended(self.leases.end(request, id))
     }
 }
 

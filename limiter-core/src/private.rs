@@ -2,7 +2,6 @@
 
 mod rules;
 mod values;
-mod leases;
 mod call;
 mod outcome;
 mod permit;
@@ -10,6 +9,7 @@ mod permit;
 use crate::ErrorKind;
 pub use crate::convert::{FromDenied, FromFailure};
 pub use crate::current::{LimiterHandle, current};
+use crate::request::CallSettings;
 use crate::rule::{KeyText, RuleId, RuleRef};
 #[cfg(feature = "sites")]
 pub use crate::site::Registration;
@@ -77,12 +77,14 @@ impl AnnotatedFunction {
         self.rules
     }
 
-    /// The `leases` of a rule.
-    fn leases_of(&self, index: usize) -> Option<bool> {
-        match index.checked_sub(1) {
+    /// The settings of a rule beside the failure policy, which is that of all rules.
+    #[inline]
+    fn settings_of(&self, index: usize) -> CallSettings {
+        let leases = match index.checked_sub(1) {
             None => self.leases,
             Some(other) => self.leases_of_others.get(other).copied().flatten(),
-        }
+        };
+        CallSettings { leases, ..CallSettings::NONE }
     }
 
     /// The rule of an index.

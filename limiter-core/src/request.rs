@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::CounterKind;
-use crate::error::{Error, ErrorKind, OnError, Source};
+use crate::error::{Error, ErrorKind, Source};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::sync::seed;
 
+pub(crate) mod options;
 pub(crate) mod sharing;
+
+pub(crate) use options::{CallOptions, CallSettings};
 
 /// The most requests of one decision. A script call for more would keep the server from others.
 pub(crate) const MAX_REQUESTS: usize = 128;
@@ -144,21 +147,6 @@ impl From<&Request<'_>> for OwnedRequest {
     }
 }
 
-/// The identity of a lease in its counter: the mark of the store's log, and the end of the lease in milliseconds of the
-/// store's clock. The end is also the stamp of the lease's permits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeaseId {
-    pub(crate) mark: u32,
-    pub(crate) end: u64,
-}
-
-impl LeaseId {
-    /// The stamp of its permits, in microseconds of the store's clock.
-    pub(crate) fn stamp(self) -> u64 {
-        self.end.saturating_mul(1000)
-    }
-}
-
 /// The reply of a store to one decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreReply {
@@ -206,8 +194,8 @@ pub(crate) struct BatchEntryReply {
     pub(crate) granted: u32,
     /// Permits that are left after them.
     pub(crate) remaining: u32,
-    /// `retry_after` of the calls that are denied. If none is, and the log has leases, that of one permit more. `None`:
-    /// never.
+    /// `retry_after` of the calls that are denied. If none is, that of one permit more, where the script computes it.
+    /// `None`: never.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) reset_after: Duration,
     /// The time of the decision, in microseconds of the server's clock.
@@ -273,8 +261,8 @@ pub(crate) struct CountedReply {
     pub(crate) per_request: Option<Arc<PerRequest>>,
     /// The stamp of the permits, in microseconds of the store's clock. A refund needs it.
     pub(crate) permits_stamp: u64,
-    /// The mark of the log, if the store stamped the permits at the end of a lease. Their stamp is that end.
-    pub(crate) lease_mark: Option<u32>,
+    /// The mark of the log to which alone the permits go back. Their stamp is ahead of the time of the call then.
+    pub(crate) log_mark: Option<u32>,
     /// The requests, if they were copied for another thread.
     pub(crate) requests: Option<Arc<[OwnedRequest]>>,
 }
@@ -286,9 +274,9 @@ pub(crate) struct RefundInfo {
     /// Microseconds of the store's clock.
     pub(crate) stamp: u64,
     /// The stamp of each request, if their permits were not taken together.
-    per_request: Option<Arc<PerRequest>>,
-    /// The mark of the log, if the store stamped the permits at the end of a lease. Their stamp is that end.
-    pub(crate) lease_mark: Option<u32>,
+    pub(crate) per_request: Option<Arc<PerRequest>>,
+    /// The mark of the log to which alone the permits go back. Their stamp is ahead of the time of the call then.
+    pub(crate) log_mark: Option<u32>,
     /// Microseconds of the standby limiter's clock; 0 if it has no record of the permits.
     pub(crate) mirror_stamp: u64,
     /// The most permits of each request that a refund returns. The request's cost is what the call holds before it.
@@ -312,7 +300,7 @@ impl CountedReply {
             mirror_stamp,
             per_request: None,
             permits_stamp: reply.stamp,
-            lease_mark: None,
+            log_mark: None,
             requests: None,
         }
     }
@@ -325,10 +313,6 @@ impl CountedReply {
         Self { source: Source::Standby, ..Self::from_store(reply, reply.stamp) }
     }
 
-    pub(crate) fn from_lease(reply: StoreReply, id: LeaseId, mirror_stamp: u64) -> Self {
-        Self { source: Source::Lease, ..Self::from_store(reply, mirror_stamp).with_lease(id) }
-    }
-
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
     /// all.
     #[cfg(any(test, feature = "redis"))]
@@ -339,19 +323,6 @@ impl CountedReply {
         }
     }
 
-    /// Returns it with the stamp that the store gave the permits, if that is `newest`: the newest stamp of a log with
-    /// leases, which is ahead of the clock. A refund by the time of the call would remove permits of an earlier lease.
-    #[cfg(feature = "redis")]
-    pub(crate) fn stamped_at(self, newest: Option<LeaseId>) -> Self {
-        let Some(id) = newest.filter(|_| self.is_store_admission()) else { return self };
-        self.with_lease(id)
-    }
-
-    /// Returns it with permits that the store stamped at the end of a lease.
-    fn with_lease(self, id: LeaseId) -> Self {
-        Self { permits_stamp: id.stamp(), lease_mark: Some(id.mark), ..self }
-    }
-
     /// Returns whether the store has granted permits.
     #[cfg(feature = "redis")]
     pub(crate) fn is_store_admission(&self) -> bool {
@@ -359,33 +330,16 @@ impl CountedReply {
     }
 
     pub(crate) fn refund_info(&self) -> RefundInfo {
-        let &Self { source, mirror_stamp, ref per_request, permits_stamp: stamp, lease_mark, .. } = self;
+        let &Self { source, mirror_stamp, ref per_request, permits_stamp: stamp, log_mark, .. } = self;
         let per_request = per_request.clone();
-        RefundInfo { source, stamp, per_request, lease_mark, mirror_stamp, max_permits: u32::MAX }
+        RefundInfo { source, stamp, per_request, log_mark, mirror_stamp, max_permits: u32::MAX }
     }
 }
 
 impl RefundInfo {
     /// The data for permits that only the store has counted, at this time of its clock in microseconds.
     pub(crate) fn from_store(stamp: u64) -> Self {
-        Self {
-            source: Source::Store,
-            stamp,
-            per_request: None,
-            lease_mark: None,
-            mirror_stamp: 0,
-            max_permits: u32::MAX,
-        }
-    }
-
-    /// The data for permits of a lease that no call has taken. The mirror is reset after their refund.
-    pub(crate) fn from_lease(id: LeaseId, mirror_stamp: u64) -> Self {
-        Self { source: Source::Lease, lease_mark: Some(id.mark), mirror_stamp, ..Self::from_store(id.stamp()) }
-    }
-
-    /// The lease from which the permits were taken, or at whose end the store stamped them.
-    pub(crate) fn lease(&self) -> Option<LeaseId> {
-        self.lease_mark.map(|mark| LeaseId { mark, end: self.stamp / 1000 })
+        Self { source: Source::Store, stamp, per_request: None, log_mark: None, mirror_stamp: 0, max_permits: u32::MAX }
     }
 
     /// Returns it for a refund of at most so many permits of each request.
@@ -399,20 +353,6 @@ impl RefundInfo {
         let stamp = |per_request: &Arc<PerRequest>| per_request.stamps.get(index).copied();
         self.per_request.as_ref().and_then(stamp).unwrap_or(self.stamp)
     }
-}
-
-/// The options of one call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CallOptions {
-    pub(crate) on_error: OnError,
-    /// The longest wait for a turn. Only a leaky bucket gives turns.
-    pub(crate) max_wait: Duration,
-    /// The time that the store has for its reply; `None` for the limiter's own deadline.
-    pub(crate) deadline: Option<Duration>,
-    /// The call may take a lease, by the setting of its rule or else the limiter's.
-    pub(crate) leases: bool,
-    /// True if the reply must have a report of each of several requests. Such a call waits for no turn.
-    pub(crate) wants_reports: bool,
 }
 
 /// A failure of the store: it sent no usable reply.

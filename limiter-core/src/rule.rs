@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use crate::error::NamedValue;
+use crate::request::CallSettings;
 use crate::{Algorithm, Error, ErrorKind, Key, Layout, Limit, OnError};
 
 mod mode;
@@ -22,7 +23,6 @@ mod layers;
 mod site_cache;
 mod table;
 mod plan;
-mod in_force;
 #[cfg(feature = "rules")]
 pub(crate) mod text;
 #[cfg(feature = "rules")]
@@ -33,7 +33,6 @@ mod shared;
 pub(crate) use catalog::Catalog;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
-pub use in_force::RuleInForce;
 pub(crate) use layers::ResolvedRule;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
@@ -73,9 +72,7 @@ pub struct Rule {
     pub(crate) burst: Option<u32>,
     pub(crate) layout: Option<Layout>,
     pub(crate) mode: Option<Mode>,
-    pub(crate) on_error: Option<OnError>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) leases: Option<bool>,
+    pub(crate) call: CallSettings,
     pub(crate) overrides: Vec<(KeyMatch, Rule)>,
     /// The key that the rule's function must have. Only the text of a set has it.
     pub(crate) key: Option<String>,
@@ -129,14 +126,14 @@ impl Rule {
     /// [`Raise`](OnError::Raise) passes the error to the attribute's handler. Without a handler it counts as
     /// [`Closed`](OnError::Closed).
     pub fn on_error(mut self, policy: OnError) -> Self {
-        self.on_error = Some(policy);
+        self.call.on_error = Some(policy);
         self
     }
 
     /// Sets the time in which the store must reply, 1 ms to 60 s, instead of the [limiter's own
     /// deadline](crate::Builder::deadline). If a function has several rules, the shortest deadline applies.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.call.deadline = Some(deadline);
         self
     }
 
@@ -147,7 +144,7 @@ impl Rule {
     /// 640 ms. For a rule with another limit the log gets one warning, and each of its calls is sent to the store. A
     /// store in memory has no leases, and needs none.
     pub fn leases(mut self, leases: bool) -> Self {
-        self.leases = Some(leases);
+        self.call.leases = Some(leases);
         self
     }
 
@@ -192,19 +189,7 @@ impl Rule {
 
     /// Returns the name of a setting that only a single rule can have, if there is one.
     fn setting_of_one_rule(&self) -> Option<&'static str> {
-        let Self {
-            limits,
-            algorithm,
-            burst,
-            layout,
-            mode: _,
-            on_error: _,
-            deadline: _,
-            leases: _,
-            overrides,
-            key,
-            place: _,
-        } = self;
+        let Self { limits, algorithm, burst, layout, mode: _, call: _, overrides, key, place: _ } = self;
         let settings = [
             ("limit", !limits.is_empty()),
             ("algorithm", algorithm.is_some()),
@@ -214,6 +199,20 @@ impl Rule {
             ("key", key.is_some()),
         ];
         settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
+    }
+
+    /// Checks the settings of the defaults of all rules.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a setting that only a single rule can have, and as for [`check`](Self::check).
+    fn check_as_defaults(&self) -> Result<(), Error> {
+        if let Some(setting) = self.setting_of_one_rule() {
+            let problem = format!(
+                "`defaults` must have only `mode`, `on_error`, `deadline` and `leases`, got `{setting}`: set it for a rule"
+            );
+            return Err(Error::new(ErrorKind::Config, problem));
+        }
+        self.check("the defaults")
     }
 
     /// Returns the most permits that the limits of a rule, or of its override, grant one call. `None` if they set none.
@@ -239,11 +238,8 @@ impl Rule {
     /// [`ErrorKind::Config`] for a setting out of its range, or for settings that contradict each other.
     pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
         let error = |problem: String| Err(Error::new(ErrorKind::Config, problem));
-        if let Some(deadline) = self.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
-            return error(deadline_problem(&format!("`deadline` of {name}"), deadline));
-        }
-        if self.leases == Some(true) && !HAS_LEASES {
-            return error(leases_problem(&format!("`leases` of {name}")));
+        if let Some(problem) = self.call.problem(&format!(" of {name}")) {
+            return error(problem);
         }
         if self.limits.len() > MAX_LIMITS {
             let count = self.limits.len();
@@ -327,24 +323,6 @@ pub(crate) enum Contradiction {
 /// The most limits of a rule.
 pub(crate) const MAX_LIMITS: usize = 16;
 
-/// The feature `leases` is on.
-pub(crate) const HAS_LEASES: bool = cfg!(feature = "leases");
-
-/// Returns the message for leases in a build without their feature.
-pub(crate) fn leases_problem(option: &str) -> String {
-    format!("{option} must be `false`, got `true`: turn on the feature `leases` of `rate-limited`")
-}
-
-/// Returns the message for a deadline out of its range.
-pub(crate) fn deadline_problem(option: &str, deadline: Duration) -> String {
-    format!("{option} must be between 1 ms and 60 s, got {deadline:?}: write one such as `Duration::from_millis(100)`")
-}
-
-/// Returns whether a deadline is within its range.
-pub(crate) fn is_valid_deadline(deadline: Duration) -> bool {
-    (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&deadline)
-}
-
 // The keys that an override applies to.
 
 /// The keys that an override of a rule applies to: one key, or all keys with some parts.
@@ -407,6 +385,97 @@ impl fmt::Debug for KeyMatch {
             KeyPattern::Key(_) => "key",
         };
         f.debug_struct("KeyMatch").field("kind", &kind).finish_non_exhaustive()
+    }
+}
+
+// The rules of a limiter as an operator sees them.
+
+/// A rule with its settings from all layers: see [`Limiter::rules`](crate::Limiter::rules).
+#[derive(Clone, Debug)]
+pub struct RuleInForce {
+    name: String,
+    limits: Vec<Limit>,
+    mode: Mode,
+    call: CallSettings,
+    origin: Origin,
+    overrides: usize,
+    attribute_limits: &'static [&'static str],
+}
+
+impl RuleInForce {
+    pub(crate) fn new(name: &str, rule: &ResolvedRule, attribute_limits: &'static [&'static str]) -> Self {
+        let settings = rule.settings();
+        Self {
+            name: name.to_owned(),
+            limits: settings.limits().to_vec(),
+            mode: settings.mode(),
+            call: settings.call.or(settings.default_call),
+            origin: settings.limits_origin(),
+            overrides: rule.overrides(),
+            attribute_limits,
+        }
+    }
+
+    /// The rule's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The configured limits. Empty if the attribute's limits apply.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// The limits of the attribute, as written in the source, or the limit of a layer. Empty if no annotated function and
+    /// no layer has the rule.
+    #[must_use]
+    pub fn attribute_limits(&self) -> &'static [&'static str] {
+        self.attribute_limits
+    }
+
+    /// The mode.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The configured failure policy. `None` for the attribute's, or else the limiter's.
+    #[must_use]
+    pub fn on_error(&self) -> Option<OnError> {
+        self.call.on_error
+    }
+
+    /// The configured deadline. `None` for the limiter's.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.call.deadline
+    }
+
+    /// The settings of its calls, as a rule without others.
+    #[cfg(feature = "serde")]
+    pub(crate) fn call_settings(&self) -> Rule {
+        Rule { call: self.call, ..Rule::new() }
+    }
+
+    /// Returns whether calls may take [leases](crate::Rule::leases), if that is configured. `None` for the attribute's
+    /// setting, or else the limiter's.
+    #[must_use]
+    pub fn leases(&self) -> Option<bool> {
+        self.call.leases
+    }
+
+    /// The layer that the limits come from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The number of overrides of the rule, in all layers.
+    #[must_use]
+    pub fn overrides(&self) -> usize {
+        self.overrides
     }
 }
 

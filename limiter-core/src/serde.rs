@@ -275,26 +275,26 @@ impl Serialize for WrittenOverride<'_> {
 
 // The serialised form of a rule in force, for pages and reports of operators.
 
-/// Writes a map of `name`, `limits`, `attribute_limits`, `mode`, `on_error`, `deadline`, `leases`, `origin` and
-/// `overrides`, their number. Needs the feature `serde`.
+/// Writes a map of `name`, `limits`, `attribute_limits`, `mode`, the settings of its calls, `origin` and `overrides`, their
+/// number. Needs the feature `serde`.
 ///
-/// `on_error`, `deadline` and `leases` are left out if they are not configured. A deadline is a text of whole milliseconds such as
-/// `50ms`, rounded up.
+/// The settings of calls are those of [`Rule`] that have no limits, such as `on_error`, if they are configured. A deadline
+/// is a text of whole milliseconds such as `50ms`, rounded up.
 impl Serialize for RuleInForce {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let overrides = u64::try_from(self.overrides()).unwrap_or(u64::MAX);
-        let fields = [
-            Some(("name", FieldValue::Text(self.name()))),
-            Some(("limits", FieldValue::Limits(self.limits()))),
-            Some(("attribute_limits", FieldValue::Texts(self.attribute_limits()))),
-            Some(("mode", FieldValue::Text(self.mode().as_str()))),
-            self.on_error().map(|policy| ("on_error", FieldValue::Text(policy.as_str()))),
-            self.deadline().map(|deadline| ("deadline", FieldValue::One(WrittenValue::Time(deadline)))),
-            self.leases().map(|leases| ("leases", FieldValue::One(WrittenValue::Flag(leases)))),
-            Some(("origin", FieldValue::Text(self.origin().as_str()))),
-            Some(("overrides", FieldValue::One(WrittenValue::Number(overrides)))),
+        let call_settings = self.call_settings();
+        let first = [
+            ("name", FieldValue::Text(self.name())),
+            ("limits", FieldValue::Limits(self.limits())),
+            ("attribute_limits", FieldValue::Texts(self.attribute_limits())),
+            ("mode", FieldValue::Text(self.mode().as_str())),
         ];
-        write_fields(serializer, &fields.into_iter().flatten().collect::<Vec<_>>())
+        let last = [
+            ("origin", FieldValue::Text(self.origin().as_str())),
+            ("overrides", FieldValue::One(WrittenValue::Number(overrides))),
+        ];
+        write_fields(serializer, &first.into_iter().chain(settings(&call_settings)).chain(last).collect::<Vec<_>>())
     }
 }
 

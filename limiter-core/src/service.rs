@@ -9,7 +9,7 @@ use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
 use crate::limiter::{Inside, decision_of};
 use crate::local::StoreTicket;
-use crate::request::{CallOptions, Request};
+use crate::request::{CallOptions, CallSettings, Request};
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RegisteredRule, RuleUse, ServiceRule};
 use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
 
@@ -51,7 +51,7 @@ impl TowerRule {
     }
 
     /// Creates the rule of a layer as one above the most that can be registered. It is in no list of rules.
-    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
+    #[cfg(all(test, not(limiter_loom)))]
     pub(crate) fn unregistered(rule: &str) -> Self {
         Self { rule: rule.into(), registered: None }
     }
@@ -155,7 +155,7 @@ impl TowerRule {
     ) -> (RuleUse<'a, 'l>, ServiceRule<'l>) {
         let LimitedRequest { key, form, cost, .. } = *request;
         let (name, limits) = (self.decision_name(), OwnLimits::Layer(limits));
-        (RuleUse { rule_index: 0, name, key, limits, cost, leases: None }, self.service_rule(form))
+        (RuleUse { rule_index: 0, name, key, limits, cost, own: CallSettings::NONE }, self.service_rule(form))
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {
@@ -230,7 +230,7 @@ pub fn write_fields(decision: &Decision, fields: Fields, write: impl FnMut(&'sta
 mod tests {
     use super::*;
     use crate::run::block_on;
-    use crate::{Builder, ErrorKind, Mode, Rule, RuleSet};
+    use crate::{Builder, ErrorKind, Mode, Rule, RuleSet, Source};
 
     #[test]
     fn a_request_of_a_layer_is_planned_once() {
@@ -243,5 +243,16 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(layer.try_decide(&limiter, &limit, &request).expect_err("no single request").is_none());
         assert!(block_on(layer.decide(&limiter, &[limit], request, Duration::ZERO)).expect("the mode").is_denied());
+    }
+
+    #[test]
+    fn a_layer_above_the_most_registered_rules_has_its_settings() {
+        let (layer, key) = (TowerRule::unregistered("layer"), Key::new("a"));
+        let request = LimitedRequest { key: &key, form: 0, cost: 1, on_error: None };
+        let limiter = Builder::default().build().expect("valid");
+        let decide = || layer.try_decide(&limiter, &Limit::WIDEST, &request).expect("a store in memory");
+        assert!(decide().is_allowed());
+        limiter.set_rules(RuleSet::new().rule("layer", Rule::new().mode(Mode::Off))).expect("valid");
+        assert_eq!((decide().name(), decide().source()), (DIRECT_CALL, Source::Mode));
     }
 }

@@ -10,16 +10,16 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 196;
+const TYPES_PER_10000_LINES: usize = 195;
 /// The lines of the longest file, with comments.
-const LONGEST_FILE: usize = 588;
+const LONGEST_FILE: usize = 587;
 /// Functions of more than 60 lines.
 const LONG_FUNCTIONS: usize = 3;
 /// The names of each room that are used outside of it.
 const NAMES: [(&str, usize); 8] = [
     ("store::redis", 18),
     ("store::memory", 4),
-    ("rule", 65),
+    ("rule", 61),
     ("limiter", 7),
     ("local", 16),
     ("metrics", 11),

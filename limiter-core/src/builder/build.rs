@@ -19,7 +19,6 @@ use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
 use crate::overflow::Overflows;
-use crate::request::CallOptions;
 use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::{Error, Limiter, Origin, RuleSet, Source};
@@ -56,10 +55,8 @@ enum StoreRecipe {
 impl Recipe {
     /// Makes the limiter. A store on Redis is not started yet.
     fn limiter(options: Builder, store: StoreRecipe, rules: RuleTable) -> Limiter {
-        let Builder { on_error, leases, .. } = options;
         let is_guarded = !matches!(store, StoreRecipe::Memory);
-        let defaults = CallOptions { on_error, leases, ..CallOptions::default() };
-        let rules = rules.with_defaults(CallDefaults { options: defaults, is_guarded });
+        let rules = rules.with_defaults(CallDefaults { options: options.options, is_guarded });
         // They are in the table.
         let options = Builder { rules: RuleSet::default(), declared: BTreeSet::new(), ..options };
         Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, Vec::new()))

@@ -9,7 +9,7 @@ use super::{Allowed, AllowedExtras, Decision, Denied, Details, Rare};
 use crate::Limit;
 use crate::clock::ceil_micros;
 use crate::error::Source;
-use crate::local::leases::LeasedPermits;
+use crate::local::LocalGrant;
 use crate::request::{CountedReply, OwnedRequest, Request, RequestReport, StoreReply, sharing};
 
 /// The result of a call, before it becomes a decision.
@@ -17,8 +17,8 @@ use crate::request::{CountedReply, OwnedRequest, Request, RequestReport, StoreRe
 pub(crate) enum Resolution {
     /// Counted by the store or by the standby limiter, or denied from the denial cache.
     Counted(CountedReply),
-    /// Allowed by a lease.
-    Leased(LeasedPermits),
+    /// Allowed by permits that this process had taken ahead.
+    Granted(LocalGrant),
     /// Allowed by a failure policy, without a count.
     FailedOpen,
     /// Denied by a failure policy, without a count.
@@ -71,7 +71,7 @@ impl DecisionContext<'_> {
     pub(crate) fn decision(&self, resolution: Resolution, limiter_id: Option<LimiterId>) -> Decision {
         let counted = &match resolution {
             Resolution::Counted(counted) => counted,
-            Resolution::Leased(permits) => return self.leased(permits, limiter_id),
+            Resolution::Granted(grant) => return self.granted(grant, limiter_id),
             Resolution::FailedOpen => return self.failed_open(),
             Resolution::FailedClosed => return Decision::Denied(self.failed_closed()),
         };
@@ -135,13 +135,13 @@ impl DecisionContext<'_> {
         }
     }
 
-    /// The decision of a lease about a single request.
+    /// The decision about a single request whose permits this process had taken ahead.
     #[inline]
-    fn leased(&self, permits: LeasedPermits, limiter_id: Option<LimiterId>) -> Decision {
-        let LeasedPermits { remaining, reset_after, decided_at, lease, .. } = permits;
+    fn granted(&self, grant: LocalGrant, limiter_id: Option<LimiterId>) -> Decision {
+        let LocalGrant { remaining, reset_after, decided_at, token, .. } = grant;
         let cost = self.requests.first().map_or(0, |request| request.cost);
-        let receipt = limiter_id.zip(lease).map(|(limiter_id, lease)| Receipt::for_lease(limiter_id, lease, cost));
-        let details = Details { remaining, reset_after, decided_at, source: Source::Lease, ..self.details(0) };
+        let receipt = limiter_id.zip(token).map(|(limiter_id, token)| Receipt::for_grant(limiter_id, token, cost));
+        let details = Details { remaining, reset_after, decided_at, source: LocalGrant::SOURCE, ..self.details(0) };
         Decision::Allowed(Allowed { details, receipt, extras: Rare::NONE })
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::local::leases::LeaseReference;
+use crate::local::GrantToken;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 use crate::request::{OwnedRequest, RefundInfo, Request};
@@ -12,7 +12,7 @@ use crate::sync::{AtomicU32, Ordering, next_id};
 
 /// The right to refunds of the permits by the limiter that granted them: once each. All clones share it.
 ///
-/// Most receipts are dropped unused. So a receipt for an entry of the memory store or for a lease allocates nothing and
+/// Most receipts are dropped unused. So a receipt for an entry of the memory store or for a local grant allocates nothing and
 /// is cheap to drop. If no code reads the decision, the compiler can leave the receipt out.
 #[derive(Clone)]
 pub(crate) struct Receipt {
@@ -26,8 +26,8 @@ enum RefundTarget {
     /// Permits of one limit, from the entry of its key in the memory store. Their limit and their stamp are those of the
     /// decision, which is moved a few times before it is returned.
     MemoryEntry { entry: EntryId, held: u32, refunded: SharedCount },
-    /// Permits of a lease.
-    Lease { lease: LeaseReference, held: u32, refunded: SharedCount },
+    /// Permits that this process had taken ahead.
+    Granted { token: GrantToken, held: u32, refunded: SharedCount },
     /// Permits of any requests, from any store.
     Any(Arc<FullReceipt>),
 }
@@ -125,10 +125,10 @@ impl Receipt {
         })
     }
 
-    /// Returns a receipt for permits of a lease.
+    /// Returns a receipt for permits that this process had taken ahead.
     #[inline]
-    pub(crate) fn for_lease(limiter_id: LimiterId, lease: LeaseReference, held: u32) -> Self {
-        Self { limiter_id, target: RefundTarget::Lease { lease, held, refunded: SharedCount::default() } }
+    pub(crate) fn for_grant(limiter_id: LimiterId, token: GrantToken, held: u32) -> Self {
+        Self { limiter_id, target: RefundTarget::Granted { token, held, refunded: SharedCount::default() } }
     }
 
     pub(crate) fn belongs_to(&self, limiter_id: LimiterId) -> bool {
@@ -139,7 +139,7 @@ impl Receipt {
     /// receipt and its clones have refunded the whole cost before.
     pub(crate) fn use_up(&self, permits: u32) -> Option<Refund<'_>> {
         let (refunded, cost) = match &self.target {
-            RefundTarget::MemoryEntry { held, refunded, .. } | RefundTarget::Lease { held, refunded, .. } => {
+            RefundTarget::MemoryEntry { held, refunded, .. } | RefundTarget::Granted { held, refunded, .. } => {
                 (&**refunded.shared(), *held)
             }
             RefundTarget::Any(receipt) => (&receipt.refunded, receipt.largest_cost()),
@@ -151,8 +151,8 @@ impl Receipt {
             RefundTarget::MemoryEntry { entry, held, .. } => {
                 GrantedPermits::MemoryEntry { entry: *entry, held: held - before }
             }
-            RefundTarget::Lease { lease, held, .. } => {
-                GrantedPermits::Any { requests: vec![lease.request(held - before)], refund_info: lease.refund_info() }
+            RefundTarget::Granted { token, held, .. } => {
+                GrantedPermits::Any { requests: vec![token.request(held - before)], refund_info: token.refund_info() }
             }
             RefundTarget::Any(receipt) => {
                 let requests = receipt.requests.iter().map(OwnedRequest::as_request);

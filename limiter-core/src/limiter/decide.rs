@@ -102,8 +102,8 @@ impl Inside {
         apply_policy(&self.observers, error, on_error, |_| None)
     }
 
-    /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
-    /// rule. Without a receipt, permits of a lease cannot be refunded.
+    /// Decides about one request to a shared store in this process, if that is possible. Without a receipt, permits that
+    /// this process had taken ahead cannot be refunded.
     ///
     /// # Errors
     /// The store has to decide.
@@ -111,13 +111,12 @@ impl Inside {
         &self,
         name: &'static str,
         request: &Request<'_>,
-        leases: Option<bool>,
+        options: &CallOptions,
         needs_receipt: bool,
     ) -> Result<Decision, Option<StoreTicket>> {
         let Backend::Guarded(guard) = &self.backend else { return Err(None) };
         let requests = [*request];
-        let leases = leases.unwrap_or(self.default_options().leases);
-        let resolution = guard.decide_locally(&requests, leases, needs_receipt).map_err(Some)?;
+        let resolution = guard.decide_locally(&requests, options, needs_receipt).map_err(Some)?;
         let context = DecisionContext { names: &[name], requests: &requests };
         let mut decision = context.decision(resolution, needs_receipt.then_some(self.limiter_id));
         self.expose_key(&mut decision, &requests);
@@ -125,7 +124,7 @@ impl Inside {
         Ok(decision)
     }
 
-    /// Decides about one request, if no reply of a shared store is needed. `leases` is the setting of its rule.
+    /// Decides about one request, if no reply of a shared store is needed.
     ///
     /// # Errors
     /// As for [`try_decide`](Self::try_decide).
@@ -133,12 +132,12 @@ impl Inside {
         &self,
         name: &'static str,
         request: &Request<'_>,
-        leases: Option<bool>,
+        options: impl FnOnce() -> CallOptions,
     ) -> Result<D, Option<StoreTicket>> {
         let Inside { backend, observers, limiter_id, .. } = self;
         let Backend::Memory(store) = backend else {
             let needs_receipt = D::UNBUILT.is_none() || observers.observe_allowed();
-            return self.decide_locally(name, request, leases, needs_receipt).map(D::from_decision);
+            return self.decide_locally(name, request, &options(), needs_receipt).map(D::from_decision);
         };
         // An `Allowed` that nothing receives is not built.
         let unbuilt = D::UNBUILT.filter(|_| !observers.observe_allowed());
@@ -312,7 +311,7 @@ impl<'a> CheckFuture<'a> {
                 let rules = &limiter.rules;
                 let plan = rules.switch().map(|_| rules.plan_direct(DIRECT_CALL, &[request]));
                 let tried = match &plan {
-                    None => limiter.decide_locally(DIRECT_CALL, &request, None, true),
+                    None => limiter.decide_locally(DIRECT_CALL, &request, limiter.default_options(), true),
                     Some(plan) => limiter.try_decide(plan),
                 };
                 let ticket = match tried {

@@ -76,7 +76,7 @@ impl Inside {
     pub(crate) fn try_decide<D: FastDecision>(&self, plan: &Plan<'_>) -> Result<D, Option<StoreTicket>> {
         match &plan.requests {
             Planned::Single { name: [name], request: [request], .. } => {
-                self.try_decide_one(name, request, Some(plan.options.leases))
+                self.try_decide_one(name, request, || plan.options)
             }
             Planned::Off { name, limit } => Ok(D::from_decision(Decision::Allowed(when_off(name, *limit)))),
             Planned::Rules(_) => Err(None),

@@ -40,6 +40,10 @@ pub(crate) struct DenialCache {
     id: u64,
 }
 
+impl Table {
+    pub(crate) const DENIALS: Self = Self::new(0x243F_6A88_85A3_08D3);
+}
+
 #[derive(Debug)]
 struct Denial {
     /// The id of its cache.
@@ -168,7 +172,7 @@ impl DenialCache {
     /// The slot and the tag of a counter, unless the cache is disabled.
     #[inline]
     fn slot_and_tag(&self, counter: CounterHash) -> (usize, u64) {
-        counter.place_and_tag(Table::Denials, self.tags.len())
+        counter.place_and_tag(Table::DENIALS, self.tags.len())
     }
 }
 

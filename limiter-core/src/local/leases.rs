@@ -21,13 +21,28 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::local::counter_hash::{CounterHash, Table};
 use crate::local::recent_failures::Slots;
-use crate::request::{CountedReply, LeaseId, Request, StoreReply};
+use crate::request::{CountedReply, Request, StoreReply};
 use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, next_id, read, unless_blocked};
-use crate::{Key, Limit};
+use crate::{Key, Limit, Source};
 
+mod lease_id;
 mod lease;
+mod limits;
+mod setting;
+mod ending;
+#[cfg(any(test, feature = "redis"))]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store grants leases"))]
+mod granting;
+#[cfg(feature = "redis")]
+mod renewal;
+
+#[cfg(all(test, feature = "redis"))]
+pub(crate) use renewal::SentRenewal;
+#[cfg(feature = "redis")]
+pub(crate) use renewal::SideEffects;
 
 pub(crate) use lease::{EndedLease, Lease, NewLease};
+pub(crate) use lease_id::LeaseId;
 
 /// A fixed number of places, each for the lease of one counter. They are allocated with the first lease.
 ///
@@ -53,6 +68,21 @@ struct LeaseTable {
 /// A place of one lease. The lock is held for the move of a pointer, and an empty place is small.
 type LeasePlace = RwLock<Option<Arc<Lease>>>;
 
+impl Table {
+    pub(crate) const LEASES: Self = Self::new(0x1319_8A2E_0370_7344);
+    /// The worker's table of the demand for leases.
+    #[cfg(any(all(test, not(limiter_loom)), feature = "redis"))]
+    pub(crate) const DEMANDS: Self = Self::new(0xA409_3822_299F_31D0);
+}
+
+#[cfg(feature = "redis")]
+impl CounterHash {
+    /// Returns the index of the demand for leases of the counter, in a table of so many places.
+    pub(crate) fn place_of_demand(self, places: usize) -> usize {
+        self.place_and_tag(Table::DEMANDS, places).0
+    }
+}
+
 /// The number of places. One under loom, which tracks each of them.
 const PLACES: usize = if IS_LOOM { 1 } else { 4096 };
 /// The tag of a place without a lease in force.
@@ -73,7 +103,7 @@ impl Leases {
 
     /// Takes the permits of a request from the lease of its counter.
     #[cfg(test)]
-    pub(crate) fn take(&self, request: &Request<'_>, needs_receipt: bool) -> Option<LeasedPermits> {
+    pub(crate) fn take(&self, request: &Request<'_>, needs_receipt: bool) -> Option<LocalGrant> {
         self.take_from(request, || CounterHash::of(request), needs_receipt)
     }
 
@@ -85,7 +115,7 @@ impl Leases {
         request: &Request<'_>,
         counter: impl FnOnce() -> CounterHash,
         needs_receipt: bool,
-    ) -> Option<LeasedPermits> {
+    ) -> Option<LocalGrant> {
         if request.cost == 0 {
             return None;
         }
@@ -149,7 +179,7 @@ impl Leases {
     /// Looks a lease up in the table.
     #[inline(never)]
     fn find(&self, table: &LeaseTable, request: &Request<'_>, counter: CounterHash) -> Option<Arc<Lease>> {
-        let (index, tag) = counter.place_and_tag(Table::Leases, self.places);
+        let (index, tag) = counter.place_and_tag(Table::LEASES, self.places);
         if table.tags[index].load(Ordering::Acquire) != tag {
             return None;
         }
@@ -221,7 +251,7 @@ impl Leases {
     /// Returns the index of a counter's place, and the counter's tag.
     #[inline]
     fn index_and_tag(&self, key: &Key, limit: Limit) -> (usize, u64) {
-        CounterHash::of(&Request::new(key, limit, 0)).place_and_tag(Table::Leases, self.places)
+        CounterHash::of(&Request::new(key, limit, 0)).place_and_tag(Table::LEASES, self.places)
     }
 }
 
@@ -270,9 +300,9 @@ struct RecentLease {
     seen: u32,
 }
 
-/// The permits of one call that a lease has allowed.
+/// The permits that a lease has granted one call, in this process.
 #[derive(Debug)]
-pub(crate) struct LeasedPermits {
+pub(crate) struct LocalGrant {
     pub(crate) remaining: u32,
     /// Microseconds until all permits are free again.
     pub(crate) reset_after: u64,
@@ -280,13 +310,15 @@ pub(crate) struct LeasedPermits {
     pub(crate) decided_at: u64,
     pub(crate) id: LeaseId,
     pub(crate) mirror_stamp: u64,
-    /// The lease, if the call needs a receipt.
-    pub(crate) lease: Option<LeaseReference>,
+    /// Present if the call needs a receipt.
+    pub(crate) token: Option<GrantToken>,
     /// True for one call of each lease: the first after which fewer than `renew_below` permits are left.
     pub(crate) needs_renewal: bool,
 }
 
-impl LeasedPermits {
+impl LocalGrant {
+    pub(crate) const SOURCE: Source = Source::Lease;
+
     /// The reply of the lease, for a call that another thread made.
     pub(crate) fn into_counted(self) -> CountedReply {
         let Self { remaining, reset_after, decided_at: stamp, id, mirror_stamp, .. } = self;
@@ -295,9 +327,9 @@ impl LeasedPermits {
     }
 }
 
-/// A receipt's reference to the lease that has granted its permits.
+/// A receipt's token of permits that this process has granted: a reference to their lease.
 #[derive(Clone, Debug)]
-pub(crate) struct LeaseReference(
+pub(crate) struct GrantToken(
     /// `None` while it is dropped.
     Option<Arc<Lease>>,
 );
@@ -325,25 +357,25 @@ impl RecentLease {
 
     /// Takes permits. The caller has found `now` before the end of the lease.
     #[inline]
-    fn take_permits(&mut self, cost: u32, now: Moment, needs_receipt: bool) -> Option<LeasedPermits> {
+    fn take_permits(&mut self, cost: u32, now: Moment, needs_receipt: bool) -> Option<LocalGrant> {
         let left = self.lease.take(cost, &mut self.seen)?;
         let NewLease { remaining, reset_at, store_reset_at, id, mirror_stamp, .. } = self.lease.granted;
         let reset_after = reset_at.micros().saturating_sub(now.micros());
-        Some(LeasedPermits {
+        Some(LocalGrant {
             remaining: remaining.saturating_add(left),
             reset_after,
             decided_at: store_reset_at.saturating_sub(reset_after),
             id,
             mirror_stamp,
-            lease: needs_receipt.then(|| self.reference()),
+            token: needs_receipt.then(|| self.reference()),
             needs_renewal: self.lease.needs_renewal(left),
         })
     }
 
     /// Returns a reference for a receipt: the spare one, or a new one.
     #[inline]
-    fn reference(&mut self) -> LeaseReference {
-        LeaseReference(Some(self.spare.take().unwrap_or_else(|| Arc::clone(&self.lease))))
+    fn reference(&mut self) -> GrantToken {
+        GrantToken(Some(self.spare.take().unwrap_or_else(|| Arc::clone(&self.lease))))
     }
 }
 
@@ -356,7 +388,7 @@ impl Deref for RecentLease {
     }
 }
 
-impl Deref for LeaseReference {
+impl Deref for GrantToken {
     type Target = Arc<Lease>;
 
     fn deref(&self) -> &Arc<Lease> {
@@ -364,7 +396,7 @@ impl Deref for LeaseReference {
     }
 }
 
-impl Drop for LeaseReference {
+impl Drop for GrantToken {
     /// Inlined into the drop of each decision, most of which have no lease.
     #[inline(always)]
     fn drop(&mut self) {

@@ -22,6 +22,10 @@ pub(crate) struct RecentFailures {
 /// The slots of a failed server.
 pub(crate) type Slots = [RangeInclusive<u16>];
 
+impl Table {
+    pub(crate) const FAILURES: Self = Self::new(0x082E_FA98_EC4E_6C89);
+}
+
 const NEVER: u64 = 0;
 /// Entries for failed calls. Two under loom, which tracks each of them.
 const KEY_ENTRIES: usize = if cfg!(all(test, limiter_loom)) { 2 } else { 4096 };
@@ -78,7 +82,7 @@ impl RecentFailures {
     }
 
     fn key_failure(&self, request: &Request<'_>) -> &AtomicU64 {
-        let (entry, _) = CounterHash::of_key(request.key).place_and_tag(Table::Failures, KEY_ENTRIES);
+        let (entry, _) = CounterHash::of_key(request.key).place_and_tag(Table::FAILURES, KEY_ENTRIES);
         &self.keys[entry]
     }
 }

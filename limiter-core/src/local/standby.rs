@@ -8,7 +8,6 @@ use std::time::Duration;
 #[cfg(all(test, feature = "redis", feature = "test-util", not(limiter_loom)))]
 use crate::Source;
 use crate::clock::Clock;
-use crate::local::leases::EndedLease;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
 use crate::request::{PerRequest, Request, SlottedRequests, StoreReply, sharing};
@@ -142,16 +141,9 @@ impl Standby {
         self.recent_failures.server_failed(slots, self.clock.now().ceil_millis());
     }
 
-    /// Updates the mirror by the end of a lease, all of whose permits it took when the lease was granted.
-    ///
-    /// The used ones count from now on, because a call may have used them a moment ago.
-    pub(crate) fn settle_lease(&self, lease: &EndedLease) {
-        let &EndedLease { ref key, limit, mirror_stamp, used, unused, .. } = lease;
-        let leased = Request::new(key, limit, used.saturating_add(unused));
-        self.refund_part(&[leased], mirror_stamp, unused);
-        if used > 0 {
-            self.mirror.restamp(&[Request { cost: used, ..leased }], mirror_stamp);
-        }
+    /// Lets permits that the mirror took at `stamp` count from now on.
+    pub(crate) fn restamp(&self, request: &Request<'_>, stamp: u64) {
+        self.mirror.restamp(slice::from_ref(request), stamp);
     }
 
     /// Returns whether the store may have lost permits that the mirror recorded at `stamp`.

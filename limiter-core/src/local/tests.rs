@@ -4,7 +4,8 @@ use super::counter_hash::Table;
 use super::leases::NewLease;
 use super::recent_failures::RecentFailures;
 use super::*;
-use crate::request::{LeaseId, SlottedRequests};
+use crate::local::leases::LeaseId;
+use crate::request::SlottedRequests;
 use crate::{Limit, ManualClock, Source};
 
 const LONG: Duration = Duration::from_secs(3_600);
@@ -78,7 +79,7 @@ fn colliding(with: &Key, table: Table, hash: impl Fn(&Key) -> CounterHash) -> Ve
     (0..).map(|index: u32| Key::new("k").part(index)).filter(|key| place(key) == expected).take(KEYS).collect()
 }
 
-const TABLES: [Table; 4] = [Table::Denials, Table::Leases, Table::Demands, Table::Failures];
+const TABLES: [Table; 4] = [Table::DENIALS, Table::LEASES, Table::DEMANDS, Table::FAILURES];
 
 #[test]
 fn a_flood_of_denied_keys_evicts_in_the_cache_of_denials_only() {
@@ -96,7 +97,7 @@ fn a_flood_of_denied_keys_evicts_in_the_cache_of_denials_only() {
         local.standby.record(&[Request { cost: 4, ..victim }]);
         assert!(local.leases.install(lease(&victim, 0, &clock)).is_ok());
         colliding(&key, table, |key| CounterHash::of(&Request::new(key, limit, 1))).iter().for_each(deny);
-        assert_eq!(local.denials.get(&[victim]).is_none(), table == Table::Denials, "{table:?}");
+        assert_eq!(local.denials.get(&[victim]).is_none(), table == Table::DENIALS, "{table:?}");
         assert!(local.leases.take(&victim, false).is_some(), "{table:?}");
         // The mirror has room for one more key.
         let other = Key::new("other");
@@ -116,7 +117,7 @@ fn a_flood_of_leased_keys_occupies_places_of_leases_only() {
         let install = |key: &Key| local.leases.install(lease(&Request::new(key, limit, 1), 0, &clock)).is_ok();
         let flood = colliding(&key, table, |key| CounterHash::of(&Request::new(key, limit, 1)));
         assert!(flood.iter().filter(|key| install(key)).count() > 0, "{table:?}");
-        assert_eq!(install(&key), table != Table::Leases, "{table:?}");
+        assert_eq!(install(&key), table != Table::LEASES, "{table:?}");
         assert!(local.denials.get(&[victim]).is_some(), "{table:?}");
     }
 }
@@ -135,7 +136,7 @@ fn a_failure_counts_for_each_limit_of_its_key_and_for_those_that_collide_with_it
     for table in TABLES {
         let flood = colliding(&key, table, CounterHash::of_key);
         let recent = flood.iter().filter(|key| is_recent(key, limit)).count();
-        if table == Table::Failures {
+        if table == Table::FAILURES {
             assert_eq!(recent, flood.len());
         } else {
             assert!(recent < 4, "{table:?}: {recent}");
@@ -190,7 +191,7 @@ fn the_mirror_keeps_only_the_used_permits_of_a_lease_that_ends() {
 fn the_mirror_keeps_nothing_of_a_lease_whose_place_is_taken() {
     let (key, limit) = (Key::new("a"), limit("9/1m"));
     let (local, clock) = local(10, 1);
-    let other = &colliding(&key, Table::Leases, |key| CounterHash::of(&Request::new(key, limit, 1)))[0];
+    let other = &colliding(&key, Table::LEASES, |key| CounterHash::of(&Request::new(key, limit, 1)))[0];
     let [first, second] = [&key, other].map(|key| Request::new(key, limit, 9));
     assert!(local.install_lease(lease(&first, 0, &clock)).is_ok());
     let mirror_stamp = local.mirror_lease(&second, 0).expect("no failure");

@@ -85,7 +85,7 @@ fn allowed(series: &RuleSeries, source: Source, request: &Request<'_>, remaining
     if has_taken_permits(source) {
         series.count_permits(request.cost);
     }
-    if matches!(source, Source::Store | Source::Lease) && is_near(request.limit, remaining) {
+    if source.is_of_store() && is_near(request.limit, remaining) {
         series.count_near_limit();
     }
     series.set_limits(&iter::once(request.limit));
@@ -110,7 +110,7 @@ fn allowed_by_several(call: &DecidedCall<'_>) {
 }
 
 fn has_taken_permits(source: Source) -> bool {
-    matches!(source, Source::Store | Source::Lease | Source::Standby)
+    source.is_of_store() || source == Source::Standby
 }
 
 /// Returns whether less than a fifth of the permits is left.

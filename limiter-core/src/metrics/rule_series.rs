@@ -19,7 +19,7 @@ use crate::{Limit, Source};
 /// The handles of a rule. Rare ones are registered by their first event.
 pub(super) struct RuleSeries {
     name: &'static str,
-    decisions: [[OnceLock<Counter>; SOURCES]; OUTCOMES],
+    decisions: [[OnceLock<Counter>; Source::COUNT]; OUTCOMES],
     permits: Counter,
     near_limit: Counter,
     refunds: OnceLock<Counter>,
@@ -29,7 +29,6 @@ pub(super) struct RuleSeries {
 }
 
 const OUTCOMES: usize = 3;
-const SOURCES: usize = 6;
 
 impl RuleSeries {
     /// Registers the usual series of a rule, so that they begin at 0.
@@ -62,15 +61,7 @@ impl RuleSeries {
             CallOutcome::Denied => (1, "denied"),
             CallOutcome::Shadowed => (2, "shadowed"),
         };
-        let source_index = match source {
-            Source::Store => 0,
-            Source::Lease => 1,
-            Source::DeniedUntil => 2,
-            Source::Standby => 3,
-            Source::Policy => 4,
-            Source::Mode => 5,
-        };
-        self.decisions[outcome_index][source_index].get_or_init(|| {
+        self.decisions[outcome_index][source.index()].get_or_init(|| {
             let source = source.as_str();
             counter!("rate_limited_decisions_total", "rule" => self.name, "outcome" => outcome, "source" => source)
         })

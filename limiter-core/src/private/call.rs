@@ -82,7 +82,8 @@ impl<'a> AnnotatedCall<'a> {
             && let Some(limit) = inside.rules.plain_limit(rule.own_limit())
         {
             // The request is built in its place, since moving one takes longer.
-            return inside.try_decide_one(name, &Request::new(rule.key(), *limit, rule.cost), self.function.leases);
+            let options = || self.function.settings_of(0).resolve(inside.default_options());
+            return inside.try_decide_one(name, &Request::new(rule.key(), *limit, rule.cost), options);
         }
         Err(None)
     }
@@ -125,8 +126,8 @@ impl<'a> AnnotatedCall<'a> {
         let Self { function, rules, .. } = *self;
         let rules = function.names.iter().zip(rules).enumerate().filter_map(|(rule_index, (name, rule))| {
             let rule = rule.as_ref()?;
-            let (limits, leases) = (OwnLimits::Attribute(rule.limits()), function.leases_of(rule_index));
-            let rule = RuleUse { rule_index, name, key: rule.key(), limits, cost: rule.cost, leases };
+            let (limits, own) = (OwnLimits::Attribute(rule.limits()), function.settings_of(rule_index));
+            let rule = RuleUse { rule_index, name, key: rule.key(), limits, cost: rule.cost, own };
             Some((rule, function.rule(rule_index)))
         });
         inside.rules.plan(own, &rules)

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crate::error::NamedValue;
 use crate::limit::parse_millis;
+use crate::request::options::{is_valid_deadline, leases_problem};
+use crate::rule::MAX_LIMITS;
 use crate::rule::message_text::{cut, list, meant, name_fix, quoted};
-use crate::rule::{HAS_LEASES, MAX_LIMITS, is_valid_deadline, leases_problem};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
 
 /// A field of one value.
@@ -91,25 +92,25 @@ pub(crate) static FIELDS: [Field; 7] = [
         name: "on_error",
         kind: FieldKind::Word(OnError::names),
         is_of_limit: false,
-        read: |rule, found| set(&mut rule.on_error, found.word()),
-        written: |rule| rule.on_error.map(WrittenValue::word),
+        read: |rule, found| set(&mut rule.call.on_error, found.word()),
+        written: |rule| rule.call.on_error.map(WrittenValue::word),
     },
     Field {
         name: "deadline",
         kind: FieldKind::Deadline,
         is_of_limit: false,
-        read: |rule, found| set(&mut rule.deadline, found.deadline()),
-        written: |rule| rule.deadline.map(WrittenValue::Time),
+        read: |rule, found| set(&mut rule.call.deadline, found.deadline()),
+        written: |rule| rule.call.deadline.map(WrittenValue::Time),
     },
     Field {
         name: "leases",
         kind: FieldKind::Flag,
         is_of_limit: false,
-        read: |rule, found| match found.flag() {
-            Some(true) if !HAS_LEASES => Err(Some(leases_problem("`leases`"))),
-            flag => set(&mut rule.leases, flag),
+        read: |rule, found| match leases_problem(found.flag() == Some(true), "`leases`") {
+            None => set(&mut rule.call.leases, found.flag()),
+            problem => Err(problem),
         },
-        written: |rule| rule.leases.map(WrittenValue::Flag),
+        written: |rule| rule.call.leases.map(WrittenValue::Flag),
     },
 ];
 

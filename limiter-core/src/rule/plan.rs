@@ -14,7 +14,7 @@ mod rule_use;
 mod rule_requests;
 mod shadow;
 
-use rule_requests::{RuleRequests, SharedSettings, leases};
+use rule_requests::{RuleRequests, SharedSettings};
 pub(crate) use rule_use::{OwnLimits, OwnPolicy, RuleUse};
 pub(crate) use shadow::{Shadow, Trial};
 
@@ -148,32 +148,32 @@ impl RuleTable {
         reference: &impl RuleRef,
     ) -> Option<(CallOptions, Planned<'a>)> {
         let own_limit = rule.lone_limit()?;
-        let (single, is_unleased) = if self.has_settings() {
+        let (single, unused) = if self.has_settings() {
             self.with_rule(reference, |resolved| {
                 let settings = &*resolved.settings_for(rule.key);
                 match (settings.mode(), settings.single_limit(own_limit)) {
                     (Mode::Off, _) => {
                         let off = Planned::Off { name: rule.name, limit: rule.described_limit(settings) };
-                        (Some((CallOptions::default(), off)), false)
+                        (Some((CallOptions::default(), off)), None)
                     }
                     (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
                         self.single(own, rule, limit, settings)
                     }
-                    _ => (None, false),
+                    _ => (None, None),
                 }
             })
         } else {
             let single = own_limit.map(|limit| self.single(own, rule, limit, &Settings::default()));
-            single.unwrap_or((None, false))
+            single.unwrap_or((None, None))
         };
         // A log layer may be rate limited itself, so it runs while no settings are borrowed.
-        if is_unleased {
-            self.warn_of_unleased(rule.name);
+        if let Some(problem) = unused {
+            self.warn_of_unused_setting(rule.name, problem);
         }
         single
     }
 
-    /// The plan of one request that decides, and whether the rule demands leases in vain.
+    /// The plan of one request that decides, and the problem of a setting that its limit cannot use.
     #[inline]
     fn single<'a>(
         &self,
@@ -181,13 +181,12 @@ impl RuleTable {
         rule: &RuleUse<'a, '_>,
         limit: Limit,
         settings: &Settings,
-    ) -> (Option<(CallOptions, Planned<'a>)>, bool) {
-        let is_unleased = self.is_unleased(rule, settings, iter::once(limit));
-        let leases = leases(rule, settings);
-        let options = SharedSettings::of(settings).options(leases, own, self.defaults());
+    ) -> (Option<(CallOptions, Planned<'a>)>, Option<&'static str>) {
+        let unused = self.unused_setting(rule, settings, iter::once(limit));
+        let options = SharedSettings::new(rule, settings).options(own, self.defaults());
         let request = [Request::new(rule.key, limit, rule.cost)];
         let single = Planned::Single { rule_index: rule.rule_index, name: [rule.name], request };
-        (Some((options, single)), is_unleased)
+        (Some((options, single)), unused)
     }
 
     fn plan_rules<'a, 'l, R: RuleRef>(
@@ -201,8 +200,8 @@ impl RuleTable {
         let mut planned = PlannedRules::default();
         for (rule, reference) in rules {
             let mistakes = self.with_rule(&reference, |resolved| self.add_rule(&mut planned, &rule, resolved));
-            if mistakes.is_unleased {
-                self.warn_of_unleased(rule.name);
+            if let Some(problem) = mistakes.unused {
+                self.warn_of_unused_setting(rule.name, problem);
             }
             if let Some(invalid) = mistakes.unusable {
                 log_unusable_settings(rule.name, invalid);
@@ -219,9 +218,9 @@ impl RuleTable {
     ) -> Mistakes {
         let settings = &*resolved.settings_for(rule.key);
         let invalid = planned.add(rule, settings).err();
-        let is_unleased = self.is_unleased(rule, settings, settings.applied(rule.valid_limits()));
+        let unused = self.unused_setting(rule, settings, settings.applied(rule.valid_limits()));
         let is_unusable = settings.ignores_burst(rule.valid_limits()) || invalid.is_some();
-        Mistakes { is_unleased, unusable: (is_unusable && resolved.log_once()).then_some(invalid) }
+        Mistakes { unused, unusable: (is_unusable && resolved.log_once()).then_some(invalid) }
     }
 
     /// Plans a direct call without a rule.
@@ -231,7 +230,7 @@ impl RuleTable {
         settings.switch_mode(self.switch());
         let (options, requests) = match (requests, self.switch()) {
             (&[request], None) => {
-                let options = SharedSettings::default().options(None, OwnPolicy::NONE, defaults);
+                let options = SharedSettings::default().options(OwnPolicy::NONE, defaults);
                 (options, Planned::Single { rule_index: 0, name: [name], request: [request] })
             }
             // Only with a switch, which the settings have.
@@ -247,30 +246,23 @@ impl RuleTable {
         Plan { generation, options, requests }
     }
 
-    /// Returns whether a rule takes no leases, which it demands: it has several limits, or one that may not be leased. A
-    /// limiter in memory needs none.
+    /// Returns the problem of a setting that a rule demands and its limits cannot use. A limiter in memory uses none of
+    /// these.
     #[inline]
-    fn is_unleased(
+    fn unused_setting(
         &self,
         rule: &RuleUse<'_, '_>,
         settings: &Settings,
-        mut limits: impl Iterator<Item = Limit>,
-    ) -> bool {
-        if settings.leases.or(rule.leases) != Some(true) || !self.defaults().is_guarded {
-            return false;
-        }
-        match (limits.next(), limits.next()) {
-            (None, _) => false,
-            (Some(limit), None) => !limit.may_be_leased(),
-            (Some(_), Some(_)) => true,
-        }
+        limits: impl Iterator<Item = Limit>,
+    ) -> Option<&'static str> {
+        if self.defaults().is_guarded { settings.call.or(rule.own).unused_by(limits) } else { None }
     }
 }
 
 /// The mistakes of a rule's settings, which are logged while none are borrowed: a log layer may be rate limited itself.
 struct Mistakes {
-    /// The rule demands leases in vain.
-    is_unleased: bool,
+    /// The problem of a setting that the rule demands in vain.
+    unused: Option<&'static str>,
     /// A limit cannot use the settings, for the first time: the error, or an ignored burst.
     unusable: Option<Option<Error>>,
 }
@@ -287,7 +279,7 @@ impl<'a> PlannedRules<'a> {
             self.unlimited.push(UnlimitedRule {
                 rule_index: rule.rule_index,
                 name: rule.name,
-                of_settings: settings.on_error,
+                of_settings: settings.call.on_error,
                 on_error: OnError::default(),
                 is_shared_unread: settings.is_shared_unread,
             });

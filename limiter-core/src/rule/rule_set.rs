@@ -49,8 +49,9 @@ impl RuleSet {
         Self::default()
     }
 
-    /// Sets the mode, the failure policy, the deadline and the leases of all rules that have none of their own, in any
-    /// set or attribute. They do not apply to direct calls without a rule, as [`Limiter::check`](crate::Limiter::check).
+    /// Sets the mode and the settings of calls, such as the failure policy, of all rules that have none of their own, in
+    /// any set or attribute. They do not apply to direct calls without a rule, as
+    /// [`Limiter::check`](crate::Limiter::check).
     pub fn defaults(mut self, rule: Rule) -> Self {
         self.defaults = rule;
         self
@@ -109,12 +110,7 @@ impl RuleSet {
         if let Some(name) = &self.duplicate {
             return error(format!("`rule` must be set once for a name, got `{name}` twice: write one `Rule` for it"));
         }
-        if let Some(setting) = self.defaults.setting_of_one_rule() {
-            return error(format!(
-                "`defaults` must have only `mode`, `on_error`, `deadline` and `leases`, got `{setting}`: set it for a rule"
-            ));
-        }
-        self.defaults.check("the defaults")?;
+        self.defaults.check_as_defaults()?;
         for (name, rule) in &self.rules {
             if name.is_empty() {
                 return error(

@@ -1,12 +1,11 @@
 //! The settings of a call under a rule, composed from all layers.
 
 use std::slice;
-use std::time::Duration;
 
-use crate::request::CallOptions;
 use crate::request::sharing::{SameCounter, in_memory, in_redis};
+use crate::request::{CallOptions, CallSettings};
 use crate::rule::{Mode, Origin, Rule};
-use crate::{Algorithm, Error, Layout, Limit, OnError};
+use crate::{Algorithm, Error, Layout, Limit};
 
 /// Settings composed from layers. `None` leaves a setting to the attribute, and an empty list the limits.
 #[derive(Clone, Debug, Default)]
@@ -17,14 +16,9 @@ pub(crate) struct Settings {
     burst: Option<u32>,
     layout: Option<Layout>,
     mode: Option<Mode>,
-    pub(crate) on_error: Option<OnError>,
-    pub(crate) deadline: Option<Duration>,
-    /// The calls of the rule may take leases.
-    pub(crate) leases: Option<bool>,
-    /// Those of rules that set none, in any layer or attribute, may.
-    pub(crate) default_leases: Option<bool>,
-    /// The policy of rules that set none, in any layer or attribute.
-    pub(crate) default_on_error: Option<OnError>,
+    pub(crate) call: CallSettings,
+    /// Those of rules that set none, in any layer or attribute.
+    pub(crate) default_call: CallSettings,
     /// The limits may be in shared rules, which the limiter has not read yet.
     pub(crate) is_shared_unread: bool,
 }
@@ -33,7 +27,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallDefaults {
     pub(crate) options: CallOptions,
-    /// The store may be shared by processes. Only such a store has leases.
+    /// The store may be shared by processes.
     pub(crate) is_guarded: bool,
 }
 
@@ -66,18 +60,14 @@ impl ConfiguredLimits {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DefaultSettings {
     mode: Option<Mode>,
-    deadline: Option<Duration>,
-    on_error: Option<OnError>,
-    leases: Option<bool>,
+    call: CallSettings,
 }
 
 impl DefaultSettings {
     /// Adds the defaults of a lower layer: those that the layers above lack.
     pub(crate) fn add(&mut self, defaults: &Rule) {
         self.mode = self.mode.or(defaults.mode);
-        self.deadline = self.deadline.or(defaults.deadline);
-        self.on_error = self.on_error.or(defaults.on_error);
-        self.leases = self.leases.or(defaults.leases);
+        self.call = self.call.or(defaults.call);
     }
 }
 
@@ -117,17 +107,13 @@ impl Settings {
     /// Adds the settings that do not belong to limits.
     fn add_policies(&mut self, rule: &Rule) {
         self.mode = self.mode.or(rule.mode);
-        self.on_error = self.on_error.or(rule.on_error);
-        self.deadline = self.deadline.or(rule.deadline);
-        self.leases = self.leases.or(rule.leases);
+        self.call = self.call.or(rule.call);
     }
 
     /// Adds the defaults, after the settings of all layers and the attribute.
     pub(crate) fn add_defaults(&mut self, defaults: &DefaultSettings) {
         self.mode = self.mode.or(defaults.mode);
-        self.deadline = self.deadline.or(defaults.deadline);
-        self.default_on_error = defaults.on_error;
-        self.default_leases = defaults.leases;
+        self.default_call = defaults.call;
     }
 
     /// Returns the settings of limits as a rule, for its checks.

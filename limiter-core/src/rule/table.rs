@@ -30,8 +30,8 @@ pub(crate) struct RuleTable {
     /// The number of calls under rules without a limit, and these rules.
     unlimited: AtomicU64,
     unlimited_rules: LoggedRules,
-    /// The rules that demand leases, and have a limit without.
-    unleased_rules: LoggedRules,
+    /// The rules that demand a setting which their limits cannot use.
+    rules_with_unused_settings: LoggedRules,
     state: Arc<RuleState>,
 }
 
@@ -162,7 +162,7 @@ impl RuleTable {
             hashes_keys: false,
             unlimited: AtomicU64::new(0),
             unlimited_rules: LoggedRules::default(),
-            unleased_rules: LoggedRules::default(),
+            rules_with_unused_settings: LoggedRules::default(),
             state: Arc::new(RuleState { impossible_costs: LoggedRules::default(), state, for_children }),
         };
         table.start_generation(&mut table.lock());
@@ -298,16 +298,15 @@ impl RuleTable {
         }
     }
 
-    /// Logs once that a rule takes no leases, which it demands.
+    /// Logs once for a rule that it demands a setting in vain.
     #[cold]
-    pub(crate) fn warn_of_unleased(&self, name: &'static str) {
-        if self.unleased_rules.add(name) {
+    pub(crate) fn warn_of_unused_setting(&self, name: &'static str, problem: &'static str) {
+        if self.rules_with_unused_settings.add(name) {
             log_in_call(|| {
                 tracing::warn!(
                     target: TARGET,
                     rule = name,
-                    "rule `{name}` takes no leases: they need a single limit with `sliding_window` in the compact \
-                     layout, `max` of at least 10000 and a window of at least 640ms"
+                    "rule `{name}` {problem}"
                 );
             });
         }

@@ -17,9 +17,8 @@ use crate::rule::{KeyPattern, MAX_LIMITS};
 use crate::serde::{FieldReader, FieldsOnce};
 use crate::{Key, KeyMatch, Limit, Rule};
 
-/// Writes the map that a rule is in the [file of rules](crate::Builder::rules_file), with the fields that are set:
-/// `limit` or `limits`, `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases` and `override`. Needs
-/// the feature `serde`.
+/// Writes the map that a rule is in the [file of rules](crate::Builder::rules_file), with the fields that are set.
+/// Needs the feature `serde`.
 ///
 /// Each rule that is written is read back as an equal one. So the error is that of a rule that
 /// [`build`](crate::Builder::build) rejects, or of a deadline with a fraction of a millisecond.
@@ -68,7 +67,7 @@ fn check_parts(keys: &KeyMatch) -> Result<(), String> {
 }
 
 fn check_deadline(rule: &Rule) -> Result<(), String> {
-    match rule.deadline {
+    match rule.call.deadline {
         Some(deadline) if deadline.subsec_nanos() % 1_000_000 != 0 => Err(format!(
             "`deadline` must be whole milliseconds to be written, got {deadline:?}: write one such as \
              `Duration::from_millis(50)`"

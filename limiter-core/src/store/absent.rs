@@ -31,7 +31,7 @@ impl RedisStore {
         match *self {}
     }
 
-    pub(crate) fn renew_lease(&self, _: &Request<'_>) {
+    pub(crate) fn renew(&self, _: &Request<'_>) {
         match *self {}
     }
 

@@ -44,9 +44,8 @@ use endpoint::worker_stopped;
 use health::HealthBoard;
 use naming::RedisKeys;
 use script::command::Action;
-use worker::WorkerSettings;
 use worker::call::CallResult;
-use worker::lease_lifecycle::Renewal;
+use worker::{Renewal, WorkerSettings};
 use worker_handle::WorkerHandle;
 
 use once_cell::sync::OnceCell;
@@ -204,11 +203,7 @@ impl RedisStore {
         requests: &[Request<'_>],
         options: &CallOptions,
     ) -> impl Future<Output = CallResult> {
-        let &CallOptions { max_wait, leases, wants_reports, .. } = options;
-        let may_be_leased = |request: &Request<'_>| request.cost > 0 && request.limit.may_be_leased();
-        let leases = leases && matches!(requests, [request] if may_be_leased(request));
-        let action = if wants_reports { Action::TakeWithReports } else { Action::Take { max_wait, leases } };
-        self.call(ticket, action, requests, options.deadline)
+        self.call(ticket, Action::take(requests, options), requests, options.deadline)
     }
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
@@ -216,10 +211,10 @@ impl RedisStore {
         self.call(StoreTicket::without_look_up(requests), Action::Peek, requests, options.deadline)
     }
 
-    /// Requests the next lease of a counter, and does not wait for it.
-    pub(crate) fn renew_lease(&self, request: &Request<'_>) {
+    /// Requests the renewal of what this process has taken ahead of a counter, and does not wait for it.
+    pub(crate) fn renew(&self, request: &Request<'_>) {
         let request = Request { cost: 0, ..*request };
-        // A call without a lease meets the same errors, and reports them.
+        // A call by the store meets the same errors, and reports them.
         if let (Ok(keys), Ok(worker)) = (RedisKeys::new(&[request], &self.options.naming), self.worker()) {
             worker.send_renewal(Renewal { request: OwnedRequest::from(&request), keys });
         }

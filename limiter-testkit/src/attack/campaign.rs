@@ -52,7 +52,7 @@ pub struct Plan {
 #[must_use]
 pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
     if plan.leases {
-        rate_limited::lease_any_limit();
+        rate_limited::Limit::lease_any();
     }
     panics::watch();
     panics::take();

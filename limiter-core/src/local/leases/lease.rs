@@ -1,7 +1,8 @@
 //! One lease: its permits, and the forms that it has before and after its time.
 
+use super::LeaseId;
 use crate::clock::Moment;
-use crate::request::{LeaseId, RefundInfo, Request};
+use crate::request::{RefundInfo, Request};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{Key, Limit};
 

@@ -59,7 +59,7 @@ fn permits_of_a_lease_are_taken_until_too_few_are_left() {
         let permits = leases.take(&two, true).expect("permits are left");
         assert_eq!((permits.id, permits.mirror_stamp, permits.needs_renewal), (ID, 42, false));
         assert_eq!((permits.remaining, permits.reset_after), (100 + left, 999_000));
-        let lease = permits.lease.as_ref().expect("the call needs a receipt");
+        let lease = permits.token.as_ref().expect("the call needs a receipt");
         assert_eq!(lease.request(2), two);
         assert_eq!(lease.refund_info().lease(), Some(ID));
         let counted = permits.into_counted();
@@ -78,8 +78,8 @@ fn permits_of_a_lease_are_taken_until_too_few_are_left() {
 }
 
 /// Takes a permit, and returns its receipt's reference to the lease.
-fn take_with_receipt(leases: &Leases, request: &Request<'_>) -> LeaseReference {
-    leases.take(request, true).and_then(|permits| permits.lease).expect("permits are left, and a receipt was asked for")
+fn take_with_receipt(leases: &Leases, request: &Request<'_>) -> GrantToken {
+    leases.take(request, true).and_then(|permits| permits.token).expect("permits are left, and a receipt was asked for")
 }
 
 /// The references are those of the table, of the thread and of receipts.
@@ -435,7 +435,7 @@ fn no_permit_is_used_twice_by_calls_of_several_costs_while_leases_are_replaced()
 #[test]
 fn a_receipt_is_dropped_while_its_thread_ends() {
     thread_local! {
-        static KEPT: Cell<Option<LeaseReference>> = const { Cell::new(None) };
+        static KEPT: Cell<Option<GrantToken>> = const { Cell::new(None) };
     }
     let (leases, _clock) = leases(PLACES);
     let key = Key::new("a");

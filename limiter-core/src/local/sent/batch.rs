@@ -1,4 +1,4 @@
-//! Calls of one counter each that are sent together, and script calls about leases alone.
+//! Calls of one counter each that are sent together.
 //!
 //! Identical calls are one entry of a batch. They share one version of the denial cache, and the mirror records those that
 //! are granted together.
@@ -11,12 +11,12 @@ use std::{mem, ptr};
 
 use super::{Sent, SentCalls, SentDirect};
 use crate::Error;
-use crate::local::Local;
 use crate::local::counter_hash::CounterHash;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::Standby;
+use crate::local::{Local, SideEffects};
 use crate::request::{
-    BatchEntryReply, CountedReply, DecisionReply, LeaseId, Request, SlottedRequests, StoreFailure, StoreReply,
+    BatchEntryReply, CountedReply, DecisionReply, Request, SlottedRequests, StoreFailure, StoreReply,
 };
 
 /// A call about one counter that waits for its reply.
@@ -191,7 +191,7 @@ impl<C: WaitingCall> SentEntry<'_, C> {
     }
 
     /// Settles the calls by the store's reply, in their order.
-    pub(crate) fn settle(mut self, reply: &BatchEntryReply, effects: LeaseEffects) {
+    pub(crate) fn settle(mut self, reply: &BatchEntryReply, effects: SideEffects) {
         let &CallsOfEntry { calls, version } = &self.calls;
         let (request, slot) = (calls[0].request(), calls[0].slot());
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
@@ -239,67 +239,18 @@ impl Local {
     }
 
     /// Updates the denial cache by the reply about a counter. `denied` is the request that the reply denies.
-    fn update_denials(
+    pub(in crate::local) fn update_denials(
         &self,
         request: &Request<'_>,
         version: Option<CacheVersion>,
         has_changed: bool,
         denied: Option<Request<'_>>,
         reply: &BatchEntryReply,
-        effects: LeaseEffects,
+        effects: SideEffects,
     ) {
         let denial = denied.map(|denied| reply.reply_for_call(reply.granted, denied.cost));
-        let longest = effects.newest.map(|_| request.limit.lease_time());
+        let longest = effects.longest_denial(request.limit);
         self.denials.update(&denied.unwrap_or(*request), version, has_changed, denial.as_ref(), longest);
-    }
-}
-
-// Script calls about the leases of a counter, which take no permits for a call.
-
-/// A renewal that was sent. No call waits for it, so its failure is not recorded.
-pub(crate) struct SentRenewal<'a> {
-    local: &'a Local,
-    request: Request<'a>,
-    version: Option<CacheVersion>,
-}
-
-/// The effects of a script call on the leases of a counter. Without leases there are none, the default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeaseEffects {
-    /// The newest stamp of a log with leases, if it is ahead of the clock. The permits of the calls have it. Another
-    /// process may return permits until then, so a denial is cached for at most the time of a lease.
-    pub(crate) newest: Option<LeaseId>,
-    /// The script call has returned unused permits.
-    pub(crate) has_returned: bool,
-    /// The store has no permit left, and this process keeps none for the next script call.
-    pub(crate) is_used_up: bool,
-}
-
-impl LeaseEffects {
-    /// Returns the request that the store denies next, if no permit is left.
-    fn next_denied<'k>(self, request: &Request<'k>) -> Option<Request<'k>> {
-        self.is_used_up.then_some(Request { cost: 1, ..*request })
-    }
-}
-
-impl Local {
-    /// Begins a renewal, at the moment of sending.
-    pub(crate) fn begin_renewal<'a>(&'a self, request: Request<'a>) -> SentRenewal<'a> {
-        SentRenewal { local: self, request, version: self.denials.version(&request) }
-    }
-
-    /// Returns whether a cached denial shows that the store has no permit left.
-    pub(crate) fn is_used_up(&self, request: &Request<'_>) -> bool {
-        self.denials.get(&[Request { cost: 1, ..*request }]).is_some()
-    }
-}
-
-impl SentRenewal<'_> {
-    /// Settles it by the store's reply. The mirror has the permits of the lease already.
-    pub(crate) fn settle(self, reply: &BatchEntryReply, effects: LeaseEffects) {
-        let Self { local, request, version } = self;
-        let has_changed = effects.has_returned || reply.remaining > 0;
-        local.update_denials(&request, version, has_changed, effects.next_denied(&request), reply, effects);
     }
 }
 

@@ -57,7 +57,7 @@ fn nothing_that_was_sent_can_be_settled_twice() {
     {
         <batch::SentBatch<'static, batch::tests::RecordedCall> as NoCopies<_>>::assert();
         <batch::SentEntry<'static, batch::tests::RecordedCall> as NoCopies<_>>::assert();
-        <batch::SentRenewal<'static> as NoCopies<_>>::assert();
+        <crate::local::leases::SentRenewal<'static> as NoCopies<_>>::assert();
         <batch::Reserved<batch::tests::RecordedCall> as NoCopies<_>>::assert();
     }
 }

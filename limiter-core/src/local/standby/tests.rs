@@ -1,7 +1,9 @@
 use limiter_testkit::Random;
 
 use super::*;
-use crate::request::{LeaseId, Role};
+use crate::local::leases::EndedLease;
+use crate::local::leases::LeaseId;
+use crate::request::Role;
 use crate::{Algorithm, ManualClock};
 
 const WINDOW_MILLIS: u64 = 1_000;
@@ -175,7 +177,7 @@ fn the_end_of_a_lease_frees_its_unused_permits_and_the_used_ones_count_from_then
         clock.advance(Duration::from_millis(5));
         let stamp = standby.record(&[Request { cost: 5, ..request }]);
         clock.advance(Duration::from_millis(15));
-        standby.settle_lease(&ended_lease(&key, request.limit, stamp, used, unused));
+        ended_lease(&key, request.limit, stamp, used, unused).settle(&standby);
         assert_eq!(take_all(&standby, request), unused, "{used} used");
 
         // All but the permit before the lease were taken at the end of the lease.

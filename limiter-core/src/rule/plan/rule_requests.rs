@@ -1,13 +1,11 @@
 //! The requests of rules that decide together, with the settings that the rules share.
 
-use std::time::Duration;
-
 use super::rule_use::{OwnLimits, OwnPolicy, RuleUse};
 use crate::decision::DecisionContext;
 use crate::limit::LimitOrNearest;
-use crate::request::{CallOptions, Request, Role};
+use crate::request::{CallOptions, CallSettings, Request, Role};
 use crate::rule::{CallDefaults, Settings};
-use crate::{Denied, Error, Limit, OnError};
+use crate::{Denied, Error, Limit};
 
 /// Requests of one decision, with the rule of each.
 #[derive(Default, PartialEq)]
@@ -16,46 +14,40 @@ pub(crate) struct RuleRequests<'a> {
     names: Vec<&'static str>,
     pub(super) rule_indices: Vec<usize>,
     settings: SharedSettings,
-    /// The setting of the last rule that has a request here. A decision about several requests takes no lease, so it is
-    /// of use for one alone.
-    leases: Option<bool>,
 }
 
 /// The settings that rules share in a decision, before precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SharedSettings {
-    /// The policy of the first rule that has one.
-    on_error: Option<OnError>,
-    /// The policy of rules that set none, in any layer or attribute.
-    default_on_error: Option<OnError>,
-    /// The shortest.
-    deadline: Option<Duration>,
+    of_rules: CallSettings,
+    /// Those of rules that set none, in any layer or attribute.
+    of_defaults: CallSettings,
 }
 
 impl SharedSettings {
     #[inline]
-    pub(super) fn of(settings: &Settings) -> Self {
-        let Settings { on_error, default_on_error, deadline, .. } = *settings;
-        Self { on_error, default_on_error, deadline }
+    pub(super) fn new(rule: &RuleUse<'_, '_>, settings: &Settings) -> Self {
+        let Settings { call, default_call: of_defaults, .. } = *settings;
+        // The shortest deadline of a call may be that of the defaults.
+        let deadline = call.deadline.or(of_defaults.deadline);
+        Self { of_rules: CallSettings { deadline, ..call.or(rule.own) }, of_defaults }
     }
 
     /// Returns them with those of the next rules.
     fn then(self, next: Self) -> Self {
-        Self {
-            on_error: self.on_error.or(next.on_error),
-            default_on_error: self.default_on_error.or(next.default_on_error),
-            deadline: self.deadline.into_iter().chain(next.deadline).min(),
-        }
+        Self { of_rules: self.of_rules.then(next.of_rules), of_defaults: self.of_defaults.or(next.of_defaults) }
+    }
+
+    /// Returns those of a rule that adds no request.
+    fn without_request(self) -> Self {
+        Self { of_rules: self.of_rules.without_request(), ..self }
     }
 
     #[inline]
-    pub(super) fn options(self, leases: Option<bool>, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
-        CallOptions {
-            on_error: own.resolve(self.on_error, self.default_on_error, defaults.options.on_error),
-            deadline: self.deadline,
-            leases: leases.unwrap_or(defaults.options.leases),
-            ..defaults.options
-        }
+    pub(super) fn options(self, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
+        let Self { of_rules, of_defaults } = self;
+        let on_error = own.resolve(of_rules.on_error, of_defaults.on_error, defaults.options.on_error);
+        CallOptions { on_error, ..of_rules.or(of_defaults).resolve(&defaults.options) }
     }
 }
 
@@ -69,7 +61,7 @@ impl RuleRequests<'_> {
     }
 
     pub(super) fn options(&self, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
-        self.settings.options(self.leases, own, defaults)
+        self.settings.options(own, defaults)
     }
 
     /// Removes and returns some of the requests.
@@ -94,7 +86,7 @@ impl RuleRequests<'_> {
         self.requests.extend(next.requests);
         self.names.extend(next.names);
         self.rule_indices.extend(next.rule_indices);
-        Self { settings: self.settings.then(next.settings), leases: next.leases, ..self }
+        Self { settings: self.settings.then(next.settings), ..self }
     }
 }
 
@@ -111,15 +103,13 @@ impl<'a> RuleRequests<'a> {
     /// # Errors
     /// The first invalid limit. The requests then have the nearest valid limit in its place.
     pub(super) fn add(&mut self, rule: &RuleUse<'a, '_>, settings: &Settings) -> Result<(), Error> {
-        self.settings = self.settings.then(SharedSettings::of(settings));
-        let mut invalid = None;
+        let (requests, mut invalid) = (self.requests.len(), None);
         let mut add = |limit: LimitOrNearest, cost, limit_index| {
             let limit = limit.unwrap_or_else(|(error, nearest)| {
                 invalid.get_or_insert(error);
                 nearest
             });
             self.push(rule, limit, cost, limit_index);
-            self.leases = leases(rule, settings);
         };
         let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
         match settings.limits() {
@@ -135,12 +125,9 @@ impl<'a> RuleRequests<'a> {
                 limits.iter().enumerate().for_each(|(index, limit)| add(apply(*limit, own), rule.cost, index));
             }
         }
+        let of_rule = SharedSettings::new(rule, settings);
+        let has_request = self.requests.len() > requests;
+        self.settings = self.settings.then(if has_request { of_rule } else { of_rule.without_request() });
         invalid.map_or(Ok(()), Err)
     }
-}
-
-/// Returns whether the calls of a rule may take leases. `None` leaves it to the limiter.
-#[inline]
-pub(super) fn leases(rule: &RuleUse<'_, '_>, settings: &Settings) -> Option<bool> {
-    settings.leases.or(rule.leases).or(settings.default_leases)
 }

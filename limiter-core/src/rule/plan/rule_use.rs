@@ -1,6 +1,7 @@
 //! The input of a plan: the rules of a call, with what their caller sets.
 
 use crate::limit::LimitOrNearest;
+use crate::request::CallSettings;
 use crate::rule::Settings;
 use crate::{Key, Limit, OnError};
 
@@ -43,8 +44,8 @@ pub(crate) struct RuleUse<'a, 'l> {
     pub(crate) limits: OwnLimits<'a, 'l>,
     /// The cost of a configured limit.
     pub(crate) cost: u32,
-    /// The caller's setting of leases.
-    pub(crate) leases: Option<bool>,
+    /// The settings of the rule's attribute.
+    pub(crate) own: CallSettings,
 }
 
 /// The limits that a caller has for a rule. Configured limits replace them.
@@ -69,7 +70,7 @@ impl<'a, 'l> RuleUse<'a, 'l> {
         items: &'l [(&'a Key, &'l Limit, u32)],
     ) -> Self {
         let limits = OwnLimits::Items(items);
-        let rule = Self { rule_index, name, key, limits, cost: 0, leases: None };
+        let rule = Self { rule_index, name, key, limits, cost: 0, own: CallSettings::NONE };
         Self { cost: rule.limits().map(|(_, cost)| cost).max().unwrap_or(0), ..rule }
     }
 

@@ -2,6 +2,7 @@ use std::iter;
 use std::time::Duration;
 
 use super::*;
+use crate::request::CallSettings;
 use crate::rule::{KeyText, Rule, RuleSet, UNCACHED};
 use crate::{Algorithm, Builder, Key, Limiter};
 
@@ -46,7 +47,7 @@ impl RuleRef for Reference {
 
 fn plan_of<'a>(limiter: &Limiter, key: &'a Key, limits: &[Limit], own: OwnPolicy) -> Plan<'a> {
     let limits = OwnLimits::Layer(limits);
-    let rule = RuleUse { rule_index: 0, name: "a", key, limits, cost: 3, leases: None };
+    let rule = RuleUse { rule_index: 0, name: "a", key, limits, cost: 3, own: CallSettings::NONE };
     limiter.inside().rules.plan(own, &iter::once((rule, Reference))).expect("few requests")
 }
 

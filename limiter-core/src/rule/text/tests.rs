@@ -3,7 +3,7 @@ use std::time::Duration;
 use limiter_testkit::{Random, full_or};
 
 use super::MAX_BYTES;
-use crate::rule::HAS_LEASES;
+use crate::request::CallSettings;
 use crate::rule::format::FIELDS;
 use crate::{Algorithm, ErrorKind, Key, KeyMatch, Layout, Limit, Mode, OnError, Rule, RuleSet};
 
@@ -100,9 +100,7 @@ fn every_setting_of_one_value_has_a_row() {
         burst: _,
         layout: _,
         mode: _,
-        on_error: _,
-        deadline: _,
-        leases: _,
+        call: CallSettings { on_error: _, deadline: _, leases: _ },
         overrides: _,
         key: _,
         place: _,
@@ -118,13 +116,13 @@ fn leases_need_their_feature() {
     for (text, line) in texts.into_iter().zip([2, 2, 3]) {
         match text.parse::<RuleSet>() {
             Ok(set) => {
-                assert!(HAS_LEASES && set.to_string().ends_with("leases = true\n"), "{set}");
+                assert!(cfg!(feature = "leases") && set.to_string().ends_with("leases = true\n"), "{set}");
                 assert_same(&parse(&set.to_string()), &set);
             }
             Err(error) => {
                 let place = format!("line {line}, column 10");
                 let message = "`leases` must be `false`, got `true`: turn on the feature `leases` of `rate-limited`";
-                assert_eq!((HAS_LEASES, error.to_string()), (false, format!("{place}: {message}")));
+                assert_eq!((cfg!(feature = "leases"), error.to_string()), (false, format!("{place}: {message}")));
             }
         }
     }
@@ -476,9 +474,9 @@ fn random_rule(random: &mut Random) -> Rule {
     rule.burst = any_of(random, &[0, 1, 7, u32::MAX]);
     rule.layout = any_of(random, &[Layout::Compact, Layout::Zset]);
     rule.mode = any_of(random, &[Mode::Enforce, Mode::Shadow, Mode::Off, Mode::Deny]);
-    rule.on_error = any_of(random, &[OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise]);
-    rule.deadline = any_of(random, &[0, 1, 50, 60_000, 60_001].map(Duration::from_millis));
-    rule.leases = any_of(random, &[false, HAS_LEASES]);
+    rule.call.on_error = any_of(random, &[OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise]);
+    rule.call.deadline = any_of(random, &[0, 1, 50, 60_000, 60_001].map(Duration::from_millis));
+    rule.call.leases = any_of(random, &[false, cfg!(feature = "leases")]);
     rule.key = any_of(random, &["user:{id}", ""].map(str::to_owned));
     rule
 }
@@ -509,8 +507,8 @@ fn random_set(random: &mut Random) -> RuleSet {
         }
     }
     if random.below(2) == 0 {
-        let Rule { mode, on_error, deadline, leases, .. } = random_rule(random);
-        set = set.defaults(Rule { mode, on_error, deadline, leases, ..Rule::new() });
+        let Rule { mode, call, .. } = random_rule(random);
+        set = set.defaults(Rule { mode, call, ..Rule::new() });
     }
     if random.below(2) == 0 { set.strict() } else { set }
 }

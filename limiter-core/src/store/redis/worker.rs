@@ -11,28 +11,24 @@ use tokio::task::{AbortHandle, LocalSet, spawn_local};
 use tokio::time::timeout_at;
 
 pub(crate) mod call;
-pub(crate) mod lease_demand;
-pub(crate) mod lease_lifecycle;
 mod batch;
 mod busy_poll;
 mod deadlines;
 pub(crate) mod direct_sender;
 mod late_replies;
-mod leasing;
+pub(crate) mod leases;
 mod multi_slot;
 mod pending_call;
-#[cfg(all(test, feature = "test-util"))]
-mod lease_tests;
 #[cfg(test)]
 mod direct_tests;
 #[cfg(test)]
 pub(super) mod tests;
 
 use busy_poll::BusyPoll;
-use call::{Call, CallResult};
+use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
-use lease_lifecycle::Renewal;
-use leasing::Leasing;
+pub(crate) use leases::Renewal;
+use leases::{BatchTerms, HeldCall, Keeper};
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
 
@@ -104,7 +100,7 @@ struct Worker {
     context: Rc<ConnectionContext>,
     topology: Rc<Topology>,
     local: Arc<Local>,
-    leasing: Rc<Leasing>,
+    keeper: Rc<Keeper>,
     deadlines: Rc<Deadlines>,
     busy_poll: Rc<BusyPoll>,
     batch_sizes: BatchSizes,
@@ -124,12 +120,12 @@ impl Worker {
         let context = ConnectionContext::new(clock.clone(), naming, deadline, Arc::clone(&local), health);
         let context = Rc::new(context);
         let topology = Rc::new(Topology::start(endpoint, gates, &context, ready));
-        let leasing = Leasing::new(Arc::clone(&local), clock, &topology);
+        let keeper = Keeper::new(Arc::clone(&local), clock, &topology, deadline);
         Self {
             context,
             topology,
             local,
-            leasing,
+            keeper,
             deadlines,
             busy_poll: Rc::new(BusyPoll::new(busy_poll)),
             batch_sizes,
@@ -157,6 +153,22 @@ impl Worker {
             queues.extend(self.queues.borrow().iter().map(|(queue, _)| Rc::clone(queue)));
             queues.drain(..).for_each(|queue| self.send_batches(&queue));
         }
+    }
+
+    /// Serves requests for renewals until all senders are dropped.
+    async fn serve_renewals(self: Rc<Self>, mut renewals: mpsc::UnboundedReceiver<Renewal>) {
+        while let Some(renewal) = renewals.recv().await {
+            self.renew(renewal);
+        }
+    }
+
+    /// Serves a renewal in a task of its own.
+    fn renew(self: &Rc<Self>, renewal: Renewal) {
+        let worker = Rc::clone(self);
+        spawn_local(async move {
+            let released = worker.keeper.renew(renewal, Deadline::after(worker.context.deadline)).await;
+            worker.send_released(&released);
+        });
     }
 
     /// Adds a call to the queue of its server, unless its caller has sent it. A call that cannot be batched, or whose
@@ -276,7 +288,10 @@ impl Worker {
             ([request], Some(id)) => {
                 let (permits, _) = request.refund_split(info.max_permits);
                 let returned = ReturnedPermits { permits, id };
-                self.return_by_call(request, &call.keys, returned, call.deadline).await.map(|()| StoreReply::ALLOWED)
+                self.keeper
+                    .return_by_call(request, &call.keys, returned, call.deadline)
+                    .await
+                    .map(|()| StoreReply::ALLOWED)
             }
             _ => decision.decide(call, groups).await.map(|refunded| refunded.reply),
         };

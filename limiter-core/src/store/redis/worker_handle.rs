@@ -18,8 +18,7 @@ use super::script::command::Action;
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult};
 use super::worker::direct_sender::DirectSender;
-use super::worker::lease_lifecycle::Renewal;
-use super::worker::{self, Receivers, WorkerSettings};
+use super::worker::{self, Receivers, Renewal, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
 use crate::local::StoreTicket;
@@ -94,7 +93,7 @@ impl WorkerHandle {
         self.health.health()
     }
 
-    /// Sends a request for the renewal of a lease to the worker.
+    /// Sends a request for a renewal to the worker.
     pub(crate) fn send_renewal(&self, renewal: Renewal) {
         // The worker ends only with this store.
         let _ = self.renewals.send(renewal);

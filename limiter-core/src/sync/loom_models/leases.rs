@@ -1,8 +1,8 @@
 //! Leases in every interleaving: no permit is used twice or given back twice, and each is of its own lease.
 
 use super::*;
+use crate::local::leases::LeaseId;
 use crate::local::leases::{EndedLease, NewLease};
-use crate::request::LeaseId;
 
 const LIMIT: &str = "2/1m";
 const ID: LeaseId = LeaseId { mark: 1, end: 1 };

@@ -116,9 +116,9 @@ fn entries_that_are_dropped_have_failed_and_others_have_not() {
     let (local, keys) = (local(), keys::<3>());
     let calls = calls(&local, &keys, limit());
     begin(&local, &calls).settle_all(|entry| match entry.index() {
-        0 => entry.settle(&granted(1), LeaseEffects::default()),
+        0 => entry.settle(&granted(1), SideEffects::default()),
         1 => drop(entry),
-        _ => entry.settle(&granted(0), LeaseEffects::default()),
+        _ => entry.settle(&granted(0), SideEffects::default()),
     });
     assert_eq!([0, 1, 2].map(|index| is_allowed(&calls[index])), [Some(true), None, Some(false)]);
     let requests = [0, 1, 2].map(|index: usize| calls[index].request());
@@ -146,7 +146,7 @@ fn entries_after_a_panic_have_failed() {
     let settle = || {
         begin(&local, &calls).settle_all(|entry| {
             assert!(entry.index() == 0, "a panic of the worker's task");
-            entry.settle(&granted(1), LeaseEffects::default());
+            entry.settle(&granted(1), SideEffects::default());
         });
     };
     assert!(catch_unwind(AssertUnwindSafe(settle)).is_err());
@@ -177,7 +177,7 @@ fn a_direct_call_that_the_worker_of_another_limiter_takes_over_has_failed() {
         let call = &calls(local, &keys, limit())[0];
         let sent = own.begin_direct(&OwnedRequest::copy_all(&[call.request()]), call.counter(), 0).expect("no failure");
         match sent.take_over(local, Rc::clone(call)) {
-            Some(sent) => sent.settle_all(|entry| entry.settle(&granted(0), LeaseEffects::default())),
+            Some(sent) => sent.settle_all(|entry| entry.settle(&granted(0), SideEffects::default())),
             None => assert!(!call.has_reply()),
         }
         assert_eq!(call.has_reply(), is_own);
@@ -197,7 +197,7 @@ fn calls_that_are_settled_after_their_servers_failure_are_decided_by_the_standby
     let sent = local.begin_batch(reserved.collect());
     local.server_failed(&[0..=0]);
     assert!(local.standby.decide(&[calls[0].request()], Duration::ZERO).allowed);
-    sent.settle_all(|entry| entry.settle(&granted(2), LeaseEffects::default()));
+    sent.settle_all(|entry| entry.settle(&granted(2), SideEffects::default()));
     let decided = [0, 1].map(|index: usize| {
         let reply = calls[index].reply.borrow_mut().take();
         let counted = reply.expect("a reply").expect("no failure");

@@ -384,9 +384,8 @@ fn probe_command(name: &str, layout: Layout) -> Command {
     let sliding = Limit::nearest(u32::MAX, WINDOW);
     let limit = sliding.with_layout(layout).unwrap_or(sliding);
     let key = Key::new("");
-    let action = Action::Take { max_wait: Duration::ZERO, leases: false };
     // It is sent on one connection, which no slot selects.
-    Command::decide(&action, &[Request::new(&key, limit, 1)], vec![RedisKey { slot: 0, name: name.into() }])
+    Command::decide(&Action::TAKE_NOW, &[Request::new(&key, limit, 1)], vec![RedisKey { slot: 0, name: name.into() }])
 }
 
 // The state that all connections of one worker share.

@@ -7,8 +7,9 @@ use redis::{Cmd, Value};
 use super::Program;
 use super::reply::{self, BatchReply, EntryCalls};
 use crate::clock::Clock;
+use crate::local::leases::LeaseId;
 use crate::request::sharing::{self, in_redis};
-use crate::request::{DecisionReply, LeaseId, RefundInfo, Request};
+use crate::request::{CallOptions, DecisionReply, RefundInfo, Request};
 use crate::store::redis::naming::RedisKey;
 use crate::{Algorithm, Error, Layout, Limit};
 
@@ -29,6 +30,34 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// Takes the permits without a wait, by the store alone.
+    pub(crate) const TAKE_NOW: Self = Self::Take { max_wait: Duration::ZERO, leases: false };
+
+    /// The action of a call that takes permits.
+    pub(crate) fn take(requests: &[Request<'_>], options: &CallOptions) -> Self {
+        let &CallOptions { max_wait, leases, wants_reports, .. } = options;
+        if wants_reports {
+            return Self::TakeWithReports;
+        }
+        let may_be_leased = |request: &Request<'_>| request.cost > 0 && request.limit.may_be_leased();
+        Self::Take { max_wait, leases: leases && matches!(requests, [request] if may_be_leased(request)) }
+    }
+
+    /// Returns whether its permits may come from a lease.
+    pub(crate) fn takes_leases(&self) -> bool {
+        matches!(self, Self::Take { leases: true, .. })
+    }
+
+    /// Returns whether the worker has to send it. It leases permits for later calls.
+    pub(crate) fn needs_worker(&self) -> bool {
+        self.takes_leases()
+    }
+
+    /// Returns whether one entry of a batch may decide both, if their requests are equal.
+    pub(crate) fn shares_entry_with(&self, other: &Self) -> bool {
+        self.takes_leases() == other.takes_leases()
+    }
+
     /// The longest delay of the permits that it takes; `None` if it takes none.
     pub(crate) fn max_wait(&self) -> Option<Duration> {
         match self {
@@ -115,9 +144,10 @@ enum Argument {
 const LEASE_BYTES: usize = 22;
 
 impl BatchEntry {
-    /// The entry of one call without a lease.
-    pub(crate) fn of_call(request: &Request<'_>) -> Self {
-        Self { limit: request.limit, cost: request.cost, calls: 1, lease: None }
+    /// The entry of one call. The terms of its lease are still to be set.
+    pub(crate) fn of_call(action: &Action, request: &Request<'_>) -> Self {
+        let lease = action.takes_leases().then(LeaseTerms::default);
+        Self { limit: request.limit, cost: request.cost, calls: 1, lease }
     }
 
     /// Returns whether no other entry is of its kind: marks are random, and permits are returned once.

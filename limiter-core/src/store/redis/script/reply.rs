@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::local::leases::LeaseId;
 pub(crate) use crate::request::BatchEntryReply;
-use crate::request::{DecisionReply, LeaseId, PerRequest, RequestReport, StoreReply};
+use crate::request::{DecisionReply, PerRequest, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Algorithm, Error, ErrorKind, Limit};
 

@@ -14,10 +14,9 @@ use tokio::task::{spawn_local, yield_now};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
-use super::Worker;
 use super::busy_poll::PolledCall;
-use super::lease_lifecycle::BatchLeases;
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
+use super::{BatchTerms, HeldCall, Worker};
 use crate::local::sent::batch::{SentBatch, WaitingCall};
 use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
@@ -25,7 +24,7 @@ use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BAT
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::naming::RedisKey;
-use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms};
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
 use crate::store::redis::script::reply::BatchReply;
 use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
@@ -47,7 +46,7 @@ struct Batch {
 struct SentCommand<'a> {
     command: Command,
     sent: SentBatch<'a, PendingCall>,
-    leases: Option<BatchLeases>,
+    terms: Option<BatchTerms>,
     polled: PolledCall,
     attempt: Rc<Attempt>,
     /// Its permit, while it is in flight to the server of the queue.
@@ -100,7 +99,7 @@ impl Worker {
                 self.deadlines.fail(iter::once(&*call));
                 continue;
             }
-            if call.takes_leases && self.take_leased(queue, &call) {
+            if self.keeper.reply_or_hold(queue, &call, |renewal| self.renew(renewal)) {
                 continue;
             }
             let Some(call) = self.local.reserve(call) else { continue };
@@ -134,10 +133,10 @@ impl Worker {
         let attempt = Rc::<Attempt>::default();
         sent.calls().iter().for_each(|call| call.set_sent(&attempt));
         self.batch_sizes.push(sent.calls().len());
-        let leases = self.begin_leases(&mut entries, sent.calls());
+        let terms = self.keeper.terms(&mut entries, sent.calls());
         let command = Command { keys, body: CommandBody::Batch(entries) };
         let polled = self.busy_poll.call_sent();
-        let mut batch = SentCommand { command, sent, leases, polled, attempt, permit };
+        let mut batch = SentCommand { command, sent, terms, polled, attempt, permit };
         let reply = timeout_at(latest, self.topology.call(&batch.command, &batch.attempt, &mut batch.permit)).await;
         self.complete(queue, batch, reply).await;
     }
@@ -149,7 +148,7 @@ impl Worker {
         batch: SentCommand<'_>,
         reply: Result<Result<Value, CallError>, Elapsed>,
     ) {
-        let SentCommand { command, sent, leases, polled, attempt, mut permit } = batch;
+        let SentCommand { command, sent, terms, polled, attempt, mut permit } = batch;
         drop(polled);
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The next batch is sent before these replies are distributed, so the server need not wait for it.
@@ -157,13 +156,9 @@ impl Worker {
             self.send_batches(queue);
         }
         let reply = reply.map(|reply| Ok(command.decode_batch(reply?)?));
-        let all_effects = {
-            let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
-            self.end_leases(leases, usable, matches!(reply, Ok(Err(CallError::NeedsSplit(_)))))
-        };
+        let mut grants = self.keeper.granted(terms, reply.as_ref().ok());
         queue.lend_after(sent.calls().len());
         let deadline = sent.calls()[0].deadline;
-        let mut all_effects = all_effects.into_iter().peekable();
         match reply {
             Err(_) => {
                 if let Some(permit) = &permit {
@@ -179,9 +174,8 @@ impl Worker {
                 let mut replies = replies.into_iter();
                 sent.settle_all(|entry| match replies.next() {
                     Some(Ok(reply)) => {
-                        // Both are in the order of the entries.
-                        let effects = all_effects.next_if(|(index, _)| *index == entry.index());
-                        entry.settle(&reply, effects.map(|(_, effects)| effects).unwrap_or_default());
+                        let effects = grants.take_effects(entry.index());
+                        entry.settle(&reply, effects);
                     }
                     Some(Err(error)) => {
                         attempt.report_error(&error);
@@ -193,10 +187,24 @@ impl Worker {
             }
             Ok(Err(CallError::NeedsSplit(_))) => {
                 drop(permit);
-                self.send_individually(queue, command, sent.into_refused()).await;
+                self.send_released(&grants.released);
+                return self.send_individually(queue, command, sent.into_refused()).await;
             }
             Ok(Err(CallError::Failed(error))) => sent.fail(|_| error.clone()),
         }
+        // After the failure is recorded: the standby limiter reserves their permits then.
+        self.send_released(&grants.released);
+    }
+
+    /// Puts calls of one slot, which waited for the script call of another one, back into their queue in front of all
+    /// others, and sends them.
+    pub(super) fn send_released(self: &Rc<Self>, released: &[HeldCall]) {
+        let Some(HeldCall { queue, call }) = released.first() else { return };
+        // The server may have left the cluster meanwhile.
+        let owner = self.topology.connected_owner_of(call.keys().first_slot());
+        let queue = owner.map_or_else(|| Rc::clone(queue), |connection| self.queue_of(&connection));
+        released.iter().rev().for_each(|held| queue.push_front(Rc::clone(&held.call)));
+        self.send_batches(&queue);
     }
 
     /// Sends each entry by itself, after the server refused the batch. None of it has been applied.
@@ -227,8 +235,7 @@ impl Batch {
             self.entries[entry].calls += 1;
         } else {
             self.keys.push(call.key().clone());
-            let lease = call.takes_leases.then(LeaseTerms::default);
-            self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
+            self.entries.push(BatchEntry::of_call(&call.action, &request));
         }
         call.entry = identical.unwrap_or(self.entries.len() - 1);
         self.calls.push(call);
@@ -244,7 +251,7 @@ impl Batch {
         }
         let hash = self.first_calls.hasher().hash_one((call.counter(), request.limit, request.cost));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
-        let is_identical = first.request() == request && first.takes_leases == call.takes_leases;
+        let is_identical = first.request() == request && first.action.shares_entry_with(&call.action);
         is_identical.then_some(first.entry)
     }
 }
@@ -307,7 +314,7 @@ impl Worker {
         spawn_local(async move {
             let deadline = call.deadline;
             let Some(sent) = sent.take_over(&worker.local, call) else { return };
-            let mut batch = SentCommand { command, sent, leases: None, polled, attempt, permit };
+            let mut batch = SentCommand { command, sent, terms: None, polled, attempt, permit };
             let SentCommand { command, attempt, permit, .. } = &mut batch;
             let received = worker.topology.receive_direct((node, connection), reply, command, attempt, permit);
             let reply = timeout_at(deadline.instant, received).await;

@@ -61,11 +61,6 @@ impl Call {
         Self { action, requests, counter, keys, deadline, reply_to, direct: None, can_be_batched }
     }
 
-    /// Returns whether its permits may come from a lease.
-    pub(crate) fn takes_leases(&self) -> bool {
-        matches!(self.action, Action::Take { leases: true, .. })
-    }
-
     pub(crate) fn requests(&self) -> Vec<Request<'_>> {
         self.requests.iter().map(OwnedRequest::as_request).collect()
     }

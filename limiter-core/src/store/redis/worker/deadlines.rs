@@ -238,10 +238,9 @@ pub(crate) mod tests {
         let (reply_to, reply) = oneshot::channel();
         let key = Key::new("a");
         let requests = [Request::new(&key, Limit::WIDEST, 1)];
-        let action = Action::Take { max_wait: Duration::ZERO, leases: false };
         let keys = RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret");
         let ticket = StoreTicket::without_look_up(&requests);
-        (Call::new(ticket, action, &requests, keys, Duration::from_millis(millis), reply_to), reply)
+        (Call::new(ticket, Action::TAKE_NOW, &requests, keys, Duration::from_millis(millis), reply_to), reply)
     }
 
     pub(super) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {

@@ -43,10 +43,10 @@ impl DirectSender {
         Self { gates, clock, local, batch_sizes, polled_calls: AtomicU32::new(0) }
     }
 
-    /// Sends a call, if it can be batched, takes no permits of a lease, its server's connection is idle and the store
+    /// Sends a call, if it can be batched, does not need the worker, its server's connection is idle and the store
     /// decides alone. It does not wait.
     pub(crate) fn send(&self, call: &mut Call) {
-        if call.can_be_batched && !call.takes_leases() {
+        if call.can_be_batched && !call.action.needs_worker() {
             call.direct = self.try_send(call);
         }
     }
@@ -54,8 +54,10 @@ impl DirectSender {
     fn try_send(&self, call: &Call) -> Option<Box<DirectCall>> {
         let (keys, request) = (&call.keys, call.requests[0].as_request());
         let gate = self.gates.gate_if(keys.first_slot(), |gate| gate.direct_writer.is_free())?;
-        let command =
-            Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![BatchEntry::of_call(&request)]) };
+        let command = Command {
+            keys: keys.as_slice().to_vec(),
+            body: CommandBody::Batch(vec![BatchEntry::of_call(&call.action, &request)]),
+        };
         let mut sent = None;
         let reply = gate.direct_writer.write(|digest| {
             // The worker takes the write half back before it records that this server has failed. What is returned here is

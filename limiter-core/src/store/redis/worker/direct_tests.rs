@@ -21,7 +21,7 @@ use crate::{Key, Limit};
 const MAX: u32 = 100;
 /// A deadline that no call reaches.
 const LONG: Duration = Duration::from_secs(60);
-const TAKE: Action = Action::Take { max_wait: Duration::ZERO, leases: false };
+const TAKE: Action = Action::TAKE_NOW;
 
 /// A worker that is connected, the callers' side of it, and one key.
 struct DirectWorker {

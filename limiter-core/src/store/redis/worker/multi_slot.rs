@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::spawn_local;
 use tokio::time::timeout_at;
@@ -61,9 +60,7 @@ impl MultiSlotCall<'_> {
     async fn decide_by_group(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         match &call.action {
             // As in one script call about several counters, no turn of a leaky bucket is waited for.
-            Action::Take { .. } => {
-                self.take_by_group(call, Action::Take { max_wait: Duration::ZERO, leases: false }, groups).await
-            }
+            Action::Take { .. } => self.take_by_group(call, Action::TAKE_NOW, groups).await,
             Action::TakeWithReports => self.take_by_group(call, Action::TakeWithReports, groups).await,
             action @ (Action::Peek | Action::Reset) => {
                 let replies = self.call_each(|_| action.clone(), groups).await?;
@@ -273,6 +270,8 @@ fn merge_replies(replies: &[GroupReply]) -> StoreReply {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn group_reply(indices: &[usize], reply: StoreReply) -> GroupReply {

@@ -16,6 +16,7 @@ use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlig
 use crate::store::redis::connection::managed::{Attempt, ManagedConnection};
 use crate::store::redis::connection::round_trip::Length;
 use crate::store::redis::naming::{RedisKey, RedisKeys};
+use crate::store::redis::script::command::Action;
 use crate::store::redis::worker::late_replies::LateReplies;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
@@ -24,9 +25,9 @@ pub(crate) struct PendingCall {
     requests: Arc<[OwnedRequest]>,
     counter: CounterHash,
     keys: RedisKeys,
-    /// Its permits may come from a lease.
-    pub(crate) takes_leases: bool,
-    pub(crate) has_waited_for_lease: Cell<bool>,
+    pub(crate) action: Action,
+    /// It has left its queue once, to wait for a script call of another call.
+    pub(crate) was_held: Cell<bool>,
     pub(crate) deadline: Deadline,
     reply_to: RefCell<Option<oneshot::Sender<CallResult>>>,
     /// Permits that the standby limiter has reserved for it.
@@ -42,14 +43,13 @@ pub(crate) type BatchedCall = Reserved<PendingCall>;
 
 impl PendingCall {
     pub(crate) fn new(call: Call, connection: Weak<ManagedConnection>) -> Rc<Self> {
-        let takes_leases = call.takes_leases();
-        let Call { requests, counter, keys, deadline, reply_to, .. } = call;
+        let Call { action, requests, counter, keys, deadline, reply_to, .. } = call;
         Rc::new(Self {
             requests,
             counter,
             keys,
-            takes_leases,
-            has_waited_for_lease: Cell::default(),
+            action,
+            was_held: Cell::default(),
             deadline,
             reply_to: RefCell::new(Some(reply_to)),
             reservation: Cell::default(),

@@ -38,7 +38,7 @@ impl TestHandle {
         // The standby limiter is consulted for one window after a failure.
         let limit = Limit::new(1_000, Duration::from_millis(1)).expect("a limit");
         let request = Request::new(&self.key, limit, 1);
-        let action = Action::Take { max_wait: Duration::ZERO, leases: false };
+        let action = Action::TAKE_NOW;
         let ticket = StoreTicket::without_look_up(&[request]);
         let sent = self.handle.send(ticket, action, &[request], &self.naming, timeout).expect("room");
         TestCall { is_polled: sent.polled.is_some(), result: sent.await }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use limiter_testkit::{Random, full_or};
 
 use crate::clock::{Clock, ManualClock};
-use crate::request::{LeaseId, RefundInfo, Request};
+use crate::local::leases::LeaseId;
+use crate::request::{RefundInfo, Request};
 use crate::store::redis::script::command::{Action, BatchEntry, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::fuzz::pick;

@@ -5,7 +5,7 @@ use super::ledger::PermitStamp;
 use super::process::SimulatedReceipt;
 use crate::Limit;
 use crate::clock::Moment;
-use crate::request::LeaseId;
+use crate::local::leases::LeaseId;
 use crate::store::redis::script::command::BatchEntry;
 use crate::store::redis::script::reply::LeaseReply;
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::mem::take;
 
-use crate::request::LeaseId;
+use crate::local::leases::LeaseId;
 
 /// The permits of one key, by their stamps. All times are in milliseconds of the server's clock.
 pub(super) struct Ledger {

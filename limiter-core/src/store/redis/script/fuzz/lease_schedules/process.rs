@@ -9,12 +9,13 @@ use super::ledger::PermitStamp;
 use super::scenario::{LeaseRules, Scenario};
 use crate::Limit;
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::local::leases::{LeasedPermits, Leases, NewLease};
-use crate::request::{LeaseId, Request};
+use crate::local::leases::LeaseId;
+use crate::local::leases::{Leases, LocalGrant, NewLease};
+use crate::request::Request;
 use crate::store::redis::script::command::ReturnedPermits;
 use crate::store::redis::script::reply::LeaseReply;
-use crate::store::redis::worker::lease_demand::{Granted, LeaseDemands, Occasion};
-use crate::store::redis::worker::lease_lifecycle::usable_time;
+use crate::store::redis::worker::leases::demand::{Granted, LeaseDemands, Occasion};
+use crate::store::redis::worker::leases::life::usable_time;
 
 /// Permits that a process may refund.
 pub(super) struct SimulatedReceipt {
@@ -183,7 +184,7 @@ impl SimulatedProcess {
     }
 
     /// Takes permits from the lease of a key, and returns its grant.
-    pub(super) fn take(&self, key: usize, request: &Request<'_>) -> Option<(LeasedPermits, Grant)> {
+    pub(super) fn take(&self, key: usize, request: &Request<'_>) -> Option<(LocalGrant, Grant)> {
         let permits = self.leases.take(request, false)?;
         let (lease, grant) = self.latest[key].as_ref().expect("a lease of this key was installed");
         assert_eq!((permits.id, request.limit), (lease.id, lease.limit), "the permits are of its own lease");

@@ -20,7 +20,7 @@ pub(super) struct Scenario {
 /// The rules by which the processes of a schedule use their leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseRules {
-    /// Those of `worker/lease_lifecycle.rs`.
+    /// Those of `worker/leases/life.rs`.
     Worker,
     /// A reset leaves the process's own lease in force. That is no mistake: the store keeps those permits.
     LeaseOutlivesReset,

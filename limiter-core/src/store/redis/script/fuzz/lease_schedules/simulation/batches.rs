@@ -10,7 +10,7 @@ use crate::Limit;
 use crate::request::{CountedReply, Request, StoreReply};
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
-use crate::store::redis::worker::lease_demand::Occasion;
+use crate::store::redis::worker::leases::demand::Occasion;
 
 impl Simulation<'_> {
     /// Sends identical calls, usually with a request for a lease.

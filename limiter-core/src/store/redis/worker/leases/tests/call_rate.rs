@@ -13,7 +13,7 @@ impl LeasedWorker {
     /// Returns whether it was allowed.
     async fn call_once(&self) -> bool {
         let request = self.request(1);
-        let Leasing { local, .. } = &*self.worker.leasing;
+        let Keeper { local, .. } = &*self.worker.keeper;
         match local.leases().take(&request, false) {
             Some(permits) if permits.needs_renewal => {
                 self.renew().await;

@@ -10,8 +10,9 @@ use std::cell::RefCell;
 use crate::Key;
 use crate::algorithm::CounterKind;
 use crate::clock::Moment;
-use crate::local::counter_hash::{CounterHash, Table};
-use crate::request::{LeaseId, Request};
+use crate::local::counter_hash::CounterHash;
+use crate::local::leases::LeaseId;
+use crate::request::Request;
 use crate::store::redis::script::command::ReturnedPermits;
 
 /// The demand for each counter, in a fixed number of places. If several counters share a place, it has the latest.
@@ -228,7 +229,7 @@ impl<'k> CounterTag<'k> {
 
     /// The index of its place.
     fn place(self) -> usize {
-        self.hash.place_and_tag(Table::Demands, PLACES).0
+        self.hash.place_of_demand(PLACES)
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 impl LeasedWorker {
     /// Returns whether the cache denies a call with this cost and limit.
     fn denies(&self, cost: u32, limit: Limit) -> bool {
-        self.worker.leasing.local.denials().get(&[Request { limit, ..self.request(cost) }]).is_some()
+        self.worker.keeper.local.denials().get(&[Request { limit, ..self.request(cost) }]).is_some()
     }
 
     /// Takes permits so that the store has this number left, by a call of another process.
@@ -15,7 +15,7 @@ impl LeasedWorker {
         call.requests = OwnedRequest::copy_all(&[self.request(cost)]);
         assert!(self.worker.decide_unbatched(&call).await.expect("no failure").reply.allowed);
         // Another process does not change this cache.
-        self.worker.leasing.local.denials().invalidate(&[self.request(1)]);
+        self.worker.keeper.local.denials().invalidate(&[self.request(1)]);
     }
 
     /// Renews a lease that is used up, when the store has 20 permits left.
@@ -62,7 +62,7 @@ async fn a_batch_that_leases_the_last_permits_shows_that_the_next_call_is_denied
 async fn no_renewal_is_sent_while_the_store_has_no_permits() {
     with_worker(async |leased| {
         leased.lease_the_last_permits().await;
-        let (demands, returned) = (&leased.worker.leasing.demands, ReturnedPermits { permits: 9, id: ID });
+        let (demands, returned) = (&leased.worker.keeper.demands, ReturnedPermits { permits: 9, id: ID });
         assert_eq!(demands.keep(&leased.request(1), returned), Ok(()));
         leased.renew().await;
         assert_eq!(demands.take_kept(&leased.request(1), ID), Some(returned), "a script call would return them");
@@ -120,7 +120,7 @@ async fn permits_returned_with_a_batch_invalidate_a_denial() {
     with_worker(async |leased| {
         leased.lease_the_last_permits().await;
         for has_returned in [false, true] {
-            let effects = LeaseEffects { has_returned, ..LeaseEffects::default() };
+            let effects = SideEffects { has_returned, ..SideEffects::default() };
             let sent = leased.worker.local.begin_batch(vec![leased.reserve(leased.pending().0)]);
             let too_few = BatchEntryReply { granted: 0, ..ENTRY };
             sent.settle_all(|entry| entry.settle(&too_few, effects));

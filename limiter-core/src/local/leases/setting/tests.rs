@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::take_noted_settings;
 use crate::limiter::tests::Warnings;
 use crate::private::{
     AnnotatedFunction, LimiterHandle, RuleRequest, allowed_blocking, decide_blocking, denied_blocking,
@@ -70,17 +71,16 @@ impl Case {
         let rules = RuleSet::new().defaults(with_leases(Rule::new(), self.default));
         limiter.set_rules(rules.rule(NAME, rule)).expect("valid");
         let expected = self.rule.or(self.attribute).or(self.default).unwrap_or(self.limiter);
-        assert_leases(&limiter, expected, || run(&limiter));
+        assert_leases(expected, || run(&limiter));
     }
 }
 
 /// Checks that each decision of `run` has this setting, and that there is one.
 #[track_caller]
-fn assert_leases(limiter: &Limiter, expected: bool, run: impl FnOnce()) {
-    let guard = limiter.inside().guard().expect("a shared store");
-    guard.take_leases_of_calls();
+fn assert_leases(expected: bool, run: impl FnOnce()) {
+    take_noted_settings();
     run();
-    let found = guard.take_leases_of_calls();
+    let found = take_noted_settings();
     assert!(!found.is_empty() && found.iter().all(|leases| *leases == expected), "{found:?}, not {expected}");
 }
 
@@ -104,11 +104,11 @@ fn direct_calls_have_the_setting_of_the_limiter() {
     for leases in [false, true] {
         let (limiter, key, limit) = (guarded(leases), Key::new("a"), large());
         let both = [(&key, &limit, 1), (&key, &limit, 2)];
-        assert_leases(&limiter, leases, || drop(limiter.check_blocking(&key, &limit)));
-        assert_leases(&limiter, leases, || drop(limiter.check_n_blocking(&key, &limit, 2)));
-        assert_leases(&limiter, leases, || drop(limiter.check_all_blocking(&both)));
-        assert_leases(&limiter, leases, || drop(limiter.wait_blocking(&key, &limit, Duration::from_secs(1))));
-        assert_leases(&limiter, leases, || drop(limiter.named(NAME).check_blocking(&key, &limit)));
+        assert_leases(leases, || drop(limiter.check_blocking(&key, &limit)));
+        assert_leases(leases, || drop(limiter.check_n_blocking(&key, &limit, 2)));
+        assert_leases(leases, || drop(limiter.check_all_blocking(&both)));
+        assert_leases(leases, || drop(limiter.wait_blocking(&key, &limit, Duration::from_secs(1))));
+        assert_leases(leases, || drop(limiter.named(NAME).check_blocking(&key, &limit)));
     }
 }
 
@@ -137,7 +137,7 @@ fn an_annotated_call_without_settings_by_name_has_that_of_its_attribute() {
     for case in Case::all().into_iter().filter(|case| case.rule.is_none() && case.default.is_none()) {
         let limiter = guarded(case.limiter);
         let expected = case.attribute.unwrap_or(case.limiter);
-        assert_leases(&limiter, expected, || call(&limiter, case.function(), &requests(large())));
+        assert_leases(expected, || call(&limiter, case.function(), &requests(large())));
     }
 }
 
@@ -173,7 +173,7 @@ fn the_only_rule_that_is_enforced_has_its_own_setting() {
     for (off, expected) in [("first", false), ("second", true)] {
         let limiter = guarded(false);
         limiter.set_rules(RuleSet::new().rule(off, Rule::new().mode(Mode::Off))).expect("valid");
-        assert_leases(&limiter, expected, || call(&limiter, &BOTH, &[rule(), rule()]));
+        assert_leases(expected, || call(&limiter, &BOTH, &[rule(), rule()]));
     }
 }
 

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Clock;
+use crate::local::counter_hash::Table;
 use crate::{Key, Limit};
 
 const LIMIT: &str = "1000000/1s";
@@ -244,7 +245,7 @@ fn a_counter_with_the_same_hash_has_no_part_in_a_demand() {
 #[test]
 fn a_flood_of_keys_that_collide_in_another_table_takes_the_place_of_no_demand() {
     let place = |key: &Key, table| CounterHash::of(&request(key, LIMIT, 1)).place_and_tag(table, PLACES).0;
-    for table in [Table::Demands, Table::Denials, Table::Leases, Table::Failures] {
+    for table in [Table::DEMANDS, Table::DENIALS, Table::LEASES, Table::FAILURES] {
         let counter = Counter::called();
         let collides = |key: &Key| place(key, table) == place(&counter.key, table);
         for key in (0..).map(|index: u32| Key::new("k").part(index)).filter(collides).take(64) {
@@ -252,7 +253,7 @@ fn a_flood_of_keys_that_collide_in_another_table_takes_the_place_of_no_demand() 
             counter.demands.begin(flood, calls(1_000), counter.now, || true);
             counter.demands.completed(flood);
         }
-        assert_eq!(counter.wanted(calls(1_000)) == 0, table == Table::Demands, "{table:?}");
+        assert_eq!(counter.wanted(calls(1_000)) == 0, table == Table::DEMANDS, "{table:?}");
     }
 }
 

@@ -5,24 +5,25 @@ use std::task::Poll;
 
 use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
-use tokio::task::yield_now;
+use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::timeout;
 
-use super::call::CallResult;
-use super::lease_lifecycle::{BatchLeases, LeaseCall, usable_time};
-use super::pending_call::{BatchedCall, PendingCall};
-use super::tests::settings_with_denials;
+use super::life::usable_time;
 use super::*;
-use crate::clock::{ManualClock, Moment};
+use crate::clock::ManualClock;
 use crate::error::Source;
 use crate::local::StoreTicket;
-use crate::local::sent::batch::LeaseEffects;
-use crate::request::{CountedReply, LeaseId, OwnedRequest, Request, SlottedRequests};
-use crate::store::redis::naming::RedisKeys;
-use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
-use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
+use crate::local::leases::LeaseId;
+use crate::request::{CountedReply, SlottedRequests};
+use crate::store::redis::connection::gate_table::GateTable;
+use crate::store::redis::endpoint::Endpoint;
+use crate::store::redis::script::command::{Action, ReturnedPermits};
+use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 use crate::store::redis::server::Server;
-use crate::{Key, Limit};
+use crate::store::redis::worker::call::{Call, CallResult, Deadline};
+use crate::store::redis::worker::tests::settings_with_denials;
+use crate::store::redis::worker::{Worker, WorkerSettings};
+use crate::{Error, ErrorKind, Key, Limit};
 
 mod call_rate;
 mod denials;
@@ -86,7 +87,7 @@ impl LeasedWorker {
     }
 
     fn now(&self) -> Moment {
-        self.worker.leasing.now()
+        self.worker.keeper.now()
     }
 
     fn call(&self, action: Action) -> (Call, oneshot::Receiver<CallResult>) {
@@ -158,29 +159,31 @@ impl LeasedWorker {
 
     async fn renew(&self) {
         let renewal = Renewal { request: OwnedRequest::from(&self.request(0)), keys: self.keys() };
-        Rc::clone(&self.worker).renew(renewal).await;
+        let deadline = Deadline::after(self.worker.context.deadline);
+        let released = self.worker.keeper.renew(renewal, deadline).await;
+        self.worker.send_released(&released);
     }
 
     fn take_from_lease(&self, cost: u32) -> bool {
-        self.worker.leasing.local.leases().take(&self.request(cost), false).is_some()
+        self.worker.keeper.local.leases().take(&self.request(cost), false).is_some()
     }
 
     fn is_requested(&self) -> bool {
-        let demands = &self.worker.leasing.demands;
+        let demands = &self.worker.keeper.demands;
         demands.is_requested(demands.counter(&self.request(1)))
     }
 
     /// Begins the leases of a batch with one entry of four calls.
-    fn begin_batch(&self) -> (Option<BatchLeases>, LeaseTerms) {
+    fn begin_batch(&self) -> (Option<BatchTerms>, LeaseTerms) {
         let call = self.pending().0;
         let calls: Vec<_> = (0..4).map(|_| self.reserve(Rc::clone(&call))).collect();
         let mut entries = [BatchEntry { limit: self.limit, cost: 1, calls: 4, lease: Some(LeaseTerms::default()) }];
-        let leases = self.worker.begin_leases(&mut entries, &calls);
+        let leases = self.worker.keeper.terms(&mut entries, &calls);
         (leases, entries[0].lease.expect("its calls take leases"))
     }
 
     /// Begins the leases of a batch that requests one.
-    fn begin_requesting_batch(&self) -> Option<BatchLeases> {
+    fn begin_requesting_batch(&self) -> Option<BatchTerms> {
         if self.begin_batch().1.wanted == 0 {
             let (leases, terms) = self.begin_batch();
             assert!(terms.wanted > 0 && terms.new_mark != 0 && self.is_requested());
@@ -189,10 +192,25 @@ impl LeasedWorker {
         panic!("the first script call requests no lease");
     }
 
+    /// Ends the leases of a batch, and sends the calls that waited. Returns the effects on its entries, in their order.
+    fn end_batch(
+        &self,
+        terms: Option<BatchTerms>,
+        reply: Option<&Result<BatchReply, CallError>>,
+    ) -> Vec<(usize, SideEffects)> {
+        let BatchGrants { effects, released } = self.worker.keeper.granted(terms, reply);
+        self.worker.send_released(&released);
+        effects.into_iter().rev().collect()
+    }
+
+    fn reply_or_hold(&self, call: &Rc<PendingCall>) -> bool {
+        self.worker.keeper.reply_or_hold(&self.queue, call, |renewal| self.worker.renew(renewal))
+    }
+
     fn put_in_force(&self, id: LeaseId, permits: u32, sent_at: Moment) {
         let keys = self.keys();
         let call = LeaseCall { request: self.request(0), keys: &keys, wanted: 64, sent_at };
-        self.worker.put_in_force(call, &ENTRY, LeaseReply { permits, id: Some(id) });
+        self.worker.keeper.put_in_force(call, &ENTRY, LeaseReply { permits, id: Some(id) });
     }
 }
 
@@ -302,7 +320,7 @@ async fn a_lease_that_was_not_wanted_or_has_no_permits_is_not_put_in_force() {
 #[tokio::test]
 async fn no_lease_is_requested_or_put_in_force_while_the_standby_limiter_is_consulted() {
     with_worker(async |leased| {
-        let standby = leased.worker.leasing.local.standby();
+        let standby = leased.worker.keeper.local.standby();
         standby.calls_failed([leased.request(1)]);
         assert!(standby.is_consulted(SlottedRequests::in_slot_0(&[leased.request(1)])));
         leased.put_in_force(ID, 64, leased.now());
@@ -336,8 +354,8 @@ async fn a_batch_without_leases_has_no_terms() {
     with_worker(async |leased| {
         let calls = [leased.reserve(leased.pending().0)];
         let mut entries = [BatchEntry { limit: leased.limit, cost: 1, calls: 1, lease: None }];
-        assert!(leased.worker.begin_leases(&mut entries, &calls).is_none());
-        assert!(leased.worker.end_leases(None, None, false).is_empty());
+        assert!(leased.worker.keeper.terms(&mut entries, &calls).is_none());
+        assert!(leased.end_batch(None, None).is_empty());
     })
     .await;
 }
@@ -347,14 +365,13 @@ async fn a_reply_to_a_batch_puts_its_leases_in_force() {
     with_worker(async |leased| {
         let leases = leased.begin_requesting_batch();
         let reply = |id| BatchReply { entries: vec![Ok(ENTRY)], leases: vec![LeaseReply { permits: 0, id }] };
-        let all_effects = leased.worker.end_leases(leases, Some(&reply(None)), false);
-        assert_eq!(all_effects, [(0, LeaseEffects::default())]);
+        let all_effects = leased.end_batch(leases, Some(&Ok(reply(None))));
+        assert_eq!(all_effects, [(0, SideEffects::default())]);
         assert!(!leased.is_requested());
         let (leases, terms) = leased.begin_batch();
         let granted = LeaseReply { permits: terms.wanted, id: Some(ID) };
-        let all_effects =
-            leased.worker.end_leases(leases, Some(&BatchReply { leases: vec![granted], ..reply(None) }), false);
-        assert_eq!(all_effects, [(0, LeaseEffects { newest: Some(ID), ..LeaseEffects::default() })]);
+        let all_effects = leased.end_batch(leases, Some(&Ok(BatchReply { leases: vec![granted], ..reply(None) })));
+        assert_eq!(all_effects, [(0, SideEffects { newest: Some(ID), ..SideEffects::default() })]);
         assert!(!leased.is_requested() && leased.take_from_lease(terms.wanted));
     })
     .await;
@@ -364,14 +381,15 @@ async fn a_reply_to_a_batch_puts_its_leases_in_force() {
 async fn a_failed_batch_closes_its_requests_and_one_that_was_refused_keeps_its_returned_permits() {
     with_worker(async |leased| {
         let _ = leased.begin_batch();
-        for (was_refused, kept) in [(true, 1), (false, 0)] {
+        let refusal = Err(CallError::NeedsSplit(Error::new(ErrorKind::Unavailable, "the slot moves")));
+        for (refused, kept) in [(Some(&refusal), 1), (None, 0)] {
             let returned = ReturnedPermits { permits: 9, id: ID };
-            assert_eq!(leased.worker.leasing.demands.keep(&leased.request(1), returned), Ok(()));
+            assert_eq!(leased.worker.keeper.demands.keep(&leased.request(1), returned), Ok(()));
             let (leases, terms) = leased.begin_batch();
             assert!(terms.wanted > 0 && terms.returned == Some(returned));
-            assert!(leased.worker.end_leases(leases, None, was_refused).is_empty());
+            assert!(leased.end_batch(leases, refused).is_empty());
             assert!(!leased.is_requested());
-            let found = leased.worker.leasing.demands.take_kept(&leased.request(1), ID);
+            let found = leased.worker.keeper.demands.take_kept(&leased.request(1), ID);
             assert_eq!(found, Some(returned).filter(|_| kept == 1));
         }
     })
@@ -383,11 +401,11 @@ async fn a_failed_batch_closes_its_requests_and_one_that_was_refused_keeps_its_r
 async fn a_call_waits_once_for_a_lease_that_is_requested() {
     with_worker(async |leased| {
         let (call, reply) = leased.pending();
-        assert!(!leased.worker.take_leased(&leased.queue, &call), "no lease is requested");
+        assert!(!leased.reply_or_hold(&call), "no lease is requested");
         let leases = leased.begin_requesting_batch();
-        assert!(leased.worker.take_leased(&leased.queue, &call));
-        assert!(!leased.worker.take_leased(&leased.queue, &call), "it has waited");
-        assert!(leased.worker.end_leases(leases, None, false).is_empty());
+        assert!(leased.reply_or_hold(&call));
+        assert!(!leased.reply_or_hold(&call), "it has waited");
+        assert!(leased.end_batch(leases, None).is_empty());
         let counted = reply.await.expect("a reply").expect("no failure");
         assert_eq!(counted.source, Source::Store);
     })
@@ -399,10 +417,10 @@ async fn calls_that_waited_are_decided_by_the_lease_in_their_order() {
     with_worker(async |leased| {
         let leases = leased.begin_requesting_batch();
         let (calls, replies): (Vec<_>, Vec<_>) = (0..10).map(|_| leased.pending()).unzip();
-        assert!(calls.iter().all(|call| leased.worker.take_leased(&leased.queue, call)));
+        assert!(calls.iter().all(|call| leased.reply_or_hold(call)));
         let granted = LeaseReply { permits: 8, id: Some(ID) };
         let reply = BatchReply { entries: vec![Ok(ENTRY)], leases: vec![granted] };
-        let _ = leased.worker.end_leases(leases, Some(&reply), false);
+        let _ = leased.end_batch(leases, Some(&Ok(reply)));
         for (index, reply) in replies.into_iter().enumerate() {
             let counted = reply.await.expect("a reply").expect("no failure");
             assert_eq!(counted.source, if index < 8 { Source::Lease } else { Source::Store }, "{index}");
@@ -416,7 +434,7 @@ async fn calls_of_another_counter_are_not_held() {
     with_worker(async |mut leased| {
         let _leases = leased.begin_requesting_batch();
         leased.limit = Limit::new(MAX, Duration::from_secs(2)).expect("a limit");
-        assert!(!leased.worker.take_leased(&leased.queue, &leased.pending().0));
+        assert!(!leased.reply_or_hold(&leased.pending().0));
     })
     .await;
 }
@@ -431,7 +449,7 @@ async fn a_dropped_request_is_closed_and_sends_the_calls_that_wait() {
             let leases = leases.or_else(|| leased.begin_batch().0);
             assert!(leased.is_requested());
             let (calls, replies): (Vec<_>, Vec<_>) = (0..2).map(|_| leased.pending()).unzip();
-            assert!(calls.iter().all(|call| leased.worker.take_leased(&leased.queue, call)));
+            assert!(calls.iter().all(|call| leased.reply_or_hold(call)));
             let task = spawn_local(async move {
                 let _leases = leases;
                 assert!(round == 1, "a panic of the worker's task");
@@ -449,4 +467,39 @@ async fn a_dropped_request_is_closed_and_sends_the_calls_that_wait() {
         }
     })
     .await;
+}
+
+/// A fault: the calls that waited were sent before the failure of the batch was recorded. So the standby limiter reserved
+/// no permits for them.
+#[tokio::test]
+async fn calls_that_waited_are_sent_after_the_failure_of_the_batch_is_recorded() {
+    let (server, limit) = (RedisServer::start(), Limit::new(MAX, Duration::from_secs(1)).expect("a limit"));
+    let test = async {
+        let leased = LeasedWorker::start_on(&server, limit).await;
+        assert_eq!(leased.take(1).await, [Source::Store]);
+        let [name] = &server.keys()[..] else { panic!("one counter") };
+        server.command(&["DEL", name]);
+        server.command(&["LPUSH", name, "no counter"]);
+        let send = |calls| {
+            let replies: Vec<_> = (0..calls)
+                .map(|_| {
+                    let (call, reply) = leased.call(Action::Take { max_wait: Duration::ZERO, leases: true });
+                    leased.worker.enqueue(call);
+                    reply
+                })
+                .collect();
+            leased.worker.send_batches(&leased.queue);
+            replies
+        };
+        let (mut replies, waiting) = (send(4), send(1));
+        assert!(leased.is_requested());
+        replies.extend(waiting);
+        let mut reserved = Vec::new();
+        for reply in replies {
+            let failure = reply.await.expect("a reply").expect_err("the key has no counter");
+            reserved.push(failure.reservation.is_some());
+        }
+        assert_eq!(reserved, [false, false, false, false, true]);
+    };
+    LocalSet::new().run_until(test).await;
 }
