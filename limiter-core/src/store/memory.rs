@@ -15,6 +15,7 @@ use crate::sync::{MutexGuard, Seed, seed};
 use crate::{Error, Key, Limit, Source};
 
 mod shared_counter;
+mod key_bytes;
 mod shard;
 mod denial_snapshots;
 

@@ -10,7 +10,6 @@
 //! which starts as a copy of the shared one. So the shared counters expire once there is room, however busy their keys
 //! are.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::hint::spin_loop;
@@ -22,6 +21,7 @@ use indexmap::map::raw_entry_v1::RawEntryMut;
 
 use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};
 use crate::metrics::KeyCount;
+use crate::store::memory::key_bytes::KeyBytes;
 use crate::store::memory::shared_counter::{Arithmetic, CoarseCounters, SharedCounter};
 use crate::store::memory::{EntryId, KeyHash, WriteOp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Seed, process};
@@ -29,7 +29,7 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Seed, process};
 /// The exact counters of a shard, and the counters that new keys share while the map of exact ones is full.
 #[derive(Debug)]
 pub(super) struct Shard {
-    exact: ExpiringMap<Box<[u8]>, CounterState>,
+    exact: ExpiringMap<KeyBytes, CounterState>,
     shared: ExpiringMap<u16, SharedCounter>,
     coarse: CoarseCounters,
     slots: u16,
@@ -268,18 +268,18 @@ impl<T, C> ExpiringMap<T, C> {
         Self { entries: IndexMap::with_hasher(()), capacity: capacity.max(1), cursor: 0, next_id: 0 }
     }
 
-    pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<&C>
+    pub(super) fn get<Q: ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<&C>
     where
-        T: Borrow<Q>,
+        T: PartialEq<Q>,
     {
         self.entries.get_index(self.find(hash, subject, kind)?).map(|(_, counter)| counter)
     }
 
     /// Returns the id of the entry and its counter.
     #[inline(always)]
-    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, subject: &Q, kind: CounterKind) -> Option<(u64, &mut C)>
+    pub(super) fn get_mut<Q: ?Sized>(&mut self, hash: u64, subject: &Q, kind: CounterKind) -> Option<(u64, &mut C)>
     where
-        T: Borrow<Q>,
+        T: PartialEq<Q>,
     {
         let index = self.find(hash, subject, kind)?;
         self.get_index_mut(index)
@@ -333,11 +333,11 @@ impl<T, C> ExpiringMap<T, C> {
 
     /// Returns the index of an entry, valid until the next insertion or sweep.
     #[inline(always)]
-    pub(super) fn find<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<usize>
+    pub(super) fn find<Q: ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<usize>
     where
-        T: Borrow<Q>,
+        T: PartialEq<Q>,
     {
-        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && key.subject.borrow() == subject)
+        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && key.subject == *subject)
     }
 }
 
