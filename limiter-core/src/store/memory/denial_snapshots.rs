@@ -55,22 +55,9 @@ impl DenialSnapshots {
     /// Returns the outcome of an earlier denial of the same request, if it is still valid.
     #[inline(always)]
     pub(super) fn get(&self, key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> Option<Outcome> {
-        let [retry_at, reset_at] = self.instants(*key_hash, request_words(key_hash, input)?, input.micros)?;
-        Some(Outcome { allowed: false, remaining: 0, retry_at: Some(retry_at), reset_at, delay: 0 })
-    }
-
-    /// Returns `retry_at` and `reset_at` of a valid denial.
-    #[inline(never)]
-    fn instants(&self, key_hash: KeyHash<'_>, request: [u64; 2], micros: u64) -> Option<[u64; 2]> {
         let slot = &self.slots[key_hash.shard][slot_of(key_hash.hash)];
-        let version = slot.version.load(Ordering::Acquire);
-        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let same = request == slot.request.each_ref().map(read) && slot.has_key(key_hash.encoding);
-        let [denied_at, retry_at, reset_at] = slot.instants.each_ref().map(read);
-        fence(Ordering::Acquire);
-        let consistent = version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version;
-        let valid = consistent && same && (denied_at..retry_at).contains(&micros);
-        valid.then_some([retry_at, reset_at])
+        let [retry_at, reset_at] = slot.read(key_hash.encoding, request_words(key_hash, input)?, input.micros)?;
+        Some(Outcome { allowed: false, remaining: 0, retry_at: Some(retry_at), reset_at, delay: 0 })
     }
 
     /// Stores a denial by an exact counter. The caller holds the lock of the shard.
@@ -111,6 +98,19 @@ impl DenialSnapshots {
 }
 
 impl Slot {
+    /// Returns `retry_at` and `reset_at` of the denial of this request, if it is valid at `micros`.
+    #[inline(never)]
+    fn read(&self, key: &[u8], request: [u64; 2], micros: u64) -> Option<[u64; 2]> {
+        let version = self.version.load(Ordering::Acquire);
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let same = request == self.request.each_ref().map(read) && self.has_key(key);
+        let [denied_at, retry_at, reset_at] = self.instants.each_ref().map(read);
+        fence(Ordering::Acquire);
+        let consistent = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        let valid = consistent && same && (denied_at..retry_at).contains(&micros);
+        valid.then_some([retry_at, reset_at])
+    }
+
     /// Returns true if the slot has the words of this key. The caller compares the lengths.
     #[inline(always)]
     fn has_key(&self, key: &[u8]) -> bool {
