@@ -178,8 +178,7 @@ mod system {
     fn read(clock: ClockId) -> u64 {
         let time = clock_gettime(clock);
         // Neither of the two is ever negative.
-        let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-        seconds.unwrap_or(0) * 1_000_000 + u64::from(nanos.unwrap_or(0) / 1000)
+        time.tv_sec.cast_unsigned() * 1_000_000 + u64::from(u32::try_from(time.tv_nsec).unwrap_or(0) / 1000)
     }
 }
 
