@@ -212,12 +212,12 @@ impl Shard {
     }
 
     fn sweep(&mut self, now: u64) {
-        let is_expired = |state: &CounterState, kind: CounterKind| state.expires_at(kind.window) <= now;
+        let is_expired = |state: &CounterState, window: u64| state.expires_at(window) <= now;
         self.exact.sweep(SWEPT_PER_INSERTION, is_expired);
         if self.exact.is_full() {
             self.exact.sweep(SWEPT_WHEN_FULL, is_expired);
         }
-        self.shared.sweep(SWEPT_PER_INSERTION, |counter, kind| is_expired(&counter.state, kind));
+        self.shared.sweep(SWEPT_PER_INSERTION, |counter, window| is_expired(&counter.state, window));
     }
 
     /// Creates a counter of which nothing is taken, without an entry.
@@ -259,11 +259,30 @@ pub(super) struct ExpiringMap<T, C> {
 
 struct EntryKey<T> {
     subject: T,
-    kind: CounterKind,
+    kind: PackedKind,
     id: u64,
 }
 
+/// A counter kind in one word: the algorithm in the lowest three bits, and the window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PackedKind(u64);
+
+impl PackedKind {
+    #[inline]
+    fn new(kind: CounterKind) -> Self {
+        Self(kind.window << 3 | kind.algorithm as u64)
+    }
+
+    fn window(self) -> u64 {
+        self.0 >> 3
+    }
+}
+
 impl<T, C> ExpiringMap<T, C> {
+    /// The size of an entry, with its hash.
+    #[cfg(test)]
+    pub(super) const ENTRY_BYTES: usize = size_of::<(u64, EntryKey<T>, C)>();
+
     pub(super) fn new(capacity: usize) -> Self {
         Self { entries: IndexMap::with_hasher(()), capacity: capacity.max(1), cursor: 0, next_id: 0 }
     }
@@ -301,21 +320,21 @@ impl<T, C> ExpiringMap<T, C> {
     pub(super) fn insert(&mut self, hash: u64, subject: T, kind: CounterKind, counter: C) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let key = EntryKey { subject, kind, id };
+        let key = EntryKey { subject, kind: PackedKind::new(kind), id };
         if let RawEntryMut::Vacant(entry) = self.entries.raw_entry_mut_v1().from_hash(hash, |_| false) {
             entry.insert_hashed_nocheck(hash, key, counter);
         }
         id
     }
 
-    /// Examines the next `steps` entries and removes the expired ones.
-    pub(super) fn sweep(&mut self, steps: usize, is_expired: impl Fn(&C, CounterKind) -> bool) {
+    /// Examines the next `steps` entries and removes the expired ones, by their counters and windows.
+    pub(super) fn sweep(&mut self, steps: usize, is_expired: impl Fn(&C, u64) -> bool) {
         for _ in 0..steps.min(self.entries.len()) {
             if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
             match self.entries.get_index(self.cursor) {
-                Some((key, counter)) if is_expired(counter, key.kind) => {
+                Some((key, counter)) if is_expired(counter, key.kind.window()) => {
                     self.entries.swap_remove_index(self.cursor);
                 }
                 _ => self.cursor += 1,
@@ -337,7 +356,8 @@ impl<T, C> ExpiringMap<T, C> {
     where
         T: PartialEq<Q>,
     {
-        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && key.subject == *subject)
+        let kind = PackedKind::new(kind);
+        self.entries.raw_entry_v1().index_from_hash(hash, move |key| key.kind == kind && key.subject == *subject)
     }
 }
 
