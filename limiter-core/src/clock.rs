@@ -91,8 +91,7 @@ impl Clock {
     /// Returns the current instant of a clock that goes on while the machine is suspended, rounded down to a
     /// microsecond. Its origin is not that of [`now`](Clock::now).
     ///
-    /// Without the feature `leases`, and on systems other than Linux and Android, it is the monotonic clock. Some systems
-    /// stop that clock during a suspension.
+    /// On systems other than Linux and Android, it is the monotonic clock. Some systems stop that clock during a suspension.
     pub(crate) fn now_with_suspend(&self) -> Moment {
         match self {
             Self::System => Moment { micros: system::micros_with_suspend() },
@@ -150,7 +149,7 @@ fn timers() -> Result<&'static Handle, Error> {
     })
 }
 
-/// The clocks of Linux, read without the `Duration` between two instants, which takes longer than the clock itself.
+/// The clocks of Linux. An `Instant` would be as exact, but the arithmetic of two of them takes longer than the reading.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod system {
     use std::time::SystemTime;
