@@ -2,9 +2,9 @@
 
 use std::future::pending;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use once_cell::sync::{Lazy, OnceCell};
+use once_cell::sync::OnceCell;
 use tokio::runtime::{Builder, Handle};
 
 use crate::sync::process::{AtHome, PerProcess};
@@ -81,11 +81,7 @@ impl Clock {
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         let micros = match self {
-            Self::System => {
-                let Start { instant, unix_micros } = *START;
-                let since = instant.elapsed();
-                unix_micros + since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
-            }
+            Self::System => system::micros(),
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.nanos() / 1000,
         };
@@ -95,11 +91,10 @@ impl Clock {
     /// Returns the current instant of a clock that goes on while the machine is suspended, rounded down to a
     /// microsecond. Its origin is not that of [`now`](Clock::now).
     ///
-    /// Without the feature `leases`, and on systems other than Linux and Android, it is the monotonic clock. Some systems
-    /// stop that clock during a suspension.
+    /// On systems other than Linux and Android, it is the monotonic clock. Some systems stop that clock during a suspension.
     pub(crate) fn now_with_suspend(&self) -> Moment {
         match self {
-            Self::System => system_with_suspend(),
+            Self::System => Moment { micros: system::micros_with_suspend() },
             #[cfg(feature = "test-util")]
             Self::Manual(_) => self.now(),
         }
@@ -134,19 +129,6 @@ impl Clock {
     }
 }
 
-#[cfg(all(feature = "leases", any(target_os = "linux", target_os = "android")))]
-fn system_with_suspend() -> Moment {
-    let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    // Neither of the two is ever negative.
-    let seconds = u64::try_from(since_boot.tv_sec).unwrap_or(0);
-    Moment { micros: seconds * 1_000_000 + u64::try_from(since_boot.tv_nsec).unwrap_or(0) / 1000 }
-}
-
-#[cfg(not(all(feature = "leases", any(target_os = "linux", target_os = "android"))))]
-fn system_with_suspend() -> Moment {
-    Clock::System.now()
-}
-
 /// Returns the runtime of the timer thread. The caller may have no runtime, or one without timers.
 fn timers() -> Result<&'static Handle, Error> {
     static TIMERS: PerProcess<OnceCell<Handle>> = PerProcess::new();
@@ -161,15 +143,67 @@ fn timers() -> Result<&'static Handle, Error> {
     })
 }
 
-/// The first reading of the system's clock in this process.
-struct Start {
-    instant: Instant,
-    /// The wall clock's time then, in microseconds since 1970. A later step of the wall clock changes no instant.
-    unix_micros: u64,
+/// The clocks of Linux. An `Instant` would be as exact, but the arithmetic of two of them takes longer than the reading.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use std::time::SystemTime;
+
+    use once_cell::sync::Lazy;
+    use rustix::time::{ClockId, clock_gettime};
+
+    /// The wall clock's time less that of the monotonic clock, modulo 2^64. A later step of the wall clock changes no
+    /// instant.
+    static ORIGIN: Lazy<u64> =
+        Lazy::new(|| super::unix_micros(SystemTime::now()).wrapping_sub(read(ClockId::Monotonic)));
+
+    /// Returns the time of the monotonic clock in microseconds since 1970.
+    #[inline]
+    pub(super) fn micros() -> u64 {
+        read(ClockId::Monotonic).wrapping_add(*ORIGIN)
+    }
+
+    /// Returns the time since the machine was started.
+    pub(super) fn micros_with_suspend() -> u64 {
+        read(ClockId::Boottime)
+    }
+
+    #[inline]
+    fn read(clock: ClockId) -> u64 {
+        let time = clock_gettime(clock);
+        // Neither of the two is ever negative.
+        time.tv_sec.cast_unsigned() * 1_000_000 + u64::from(u32::try_from(time.tv_nsec).unwrap_or(0) / 1000)
+    }
 }
 
-static START: Lazy<Start> =
-    Lazy::new(|| Start { instant: Instant::now(), unix_micros: unix_micros(SystemTime::now()) });
+/// The monotonic clock of any system.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    use std::time::{Instant, SystemTime};
+
+    use once_cell::sync::Lazy;
+
+    /// The first reading of the system's clock in this process.
+    struct Start {
+        instant: Instant,
+        /// The wall clock's time then, in microseconds since 1970. A later step of the wall clock changes no instant.
+        unix_micros: u64,
+    }
+
+    static START: Lazy<Start> =
+        Lazy::new(|| Start { instant: Instant::now(), unix_micros: super::unix_micros(SystemTime::now()) });
+
+    /// Returns the time in microseconds since 1970.
+    #[inline]
+    pub(super) fn micros() -> u64 {
+        let Start { instant, unix_micros } = *START;
+        let since = instant.elapsed();
+        unix_micros + since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
+    }
+
+    pub(super) fn micros_with_suspend() -> u64 {
+        micros()
+    }
+}
 
 /// Returns a wall clock's time in microseconds since 1970, or 0 for one that is of no use: before 1970 or after 2255.
 fn unix_micros(time: SystemTime) -> u64 {

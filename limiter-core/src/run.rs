@@ -12,16 +12,18 @@ use std::task::{Context, Poll, Wake, Waker};
 /// It works on any thread, including those of a runtime, because the limiter's own threads drive the future. Tokio's
 /// task budget does not apply, because nothing renews it here.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(tokio::task::unconstrained(future));
-    // A future that is ready at once needs no waker, and so no allocation.
+    let mut future = pin!(future);
+    // A future that is ready at once needs no waker, and so no allocation. If tokio's budget keeps it from being ready,
+    // the next poll is without that.
     if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return output;
     }
+    let mut future = tokio::task::unconstrained(future);
     let parker = Arc::new(Parker::default());
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
     loop {
-        match future.as_mut().poll(&mut context) {
+        match Pin::new(&mut future).poll(&mut context) {
             Poll::Ready(output) => return output,
             Poll::Pending => parker.park(),
         }

@@ -23,7 +23,7 @@
 //!
 //! `sliding_window.lua` keeps the same log in one string and agrees with this module to the millisecond.
 
-use crate::algorithm::{AlgorithmInput, Outcome};
+use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
 use runs::{Run, Runs};
 
 mod runs;
@@ -64,39 +64,80 @@ impl Log {
         Outcome { remaining: outcome.remaining - input.cost, reset_at: stamp + input.kind.window, ..outcome }
     }
 
-    /// Makes the decision in the common case: no stamp is ahead of the clock, all runs are live, the permits fit, and a
-    /// new run can be [appended](Self::push_at_now). `None` in every other case.
+    /// Makes the decision in the common case: offsets are milliseconds, the newest run is live and not ahead of the
+    /// clock, and the permits fit. `None` in every other case, and then nothing has changed.
     #[inline(always)]
     pub(super) fn decide_fast_path(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
-        let (unit, window) = (unit(input.kind.window), input.kind.window);
+        let AlgorithmInput { floor, ceil, kind: CounterKind { window, .. }, cost, .. } = *input;
         let (base, before) = (self.base, self.before);
-        let (last, first) = self.runs.ends()?;
-        let stamp_of = |offset: u32| base + u64::from(offset) * unit;
-        let (first, stamp) = (stamp_of(first), stamp_of(last.offset));
-        if stamp > input.ceil || first + window <= input.floor || input.cost == 0 {
+        let (newest, first) = self.runs.ends()?;
+        let (first, stamp) = (base + u64::from(first), base + u64::from(newest.offset));
+        if stamp > ceil || stamp + window <= floor || cost == 0 || unit(window) > 1 {
             return None;
         }
-        let used = last.total.wrapping_sub(before);
-        let remaining = input.max.saturating_sub(used).saturating_sub(input.pending).checked_sub(input.cost)?;
-        let total = last.total.wrapping_add(input.cost);
-        if stamp == input.ceil {
-            last.total = total;
+        let available = input.max.saturating_sub(input.pending);
+        let remaining = if first + window <= floor {
+            self.take_after_expiry(floor, ceil, window, available, cost)?
         } else {
-            self.push_at_now(total, input)?;
-        }
-        Some(Outcome { allowed: true, remaining, retry_at: Some(input.floor), reset_at: input.ceil + window, delay: 0 })
+            let remaining = available.saturating_sub(newest.total.wrapping_sub(before)).checked_sub(cost)?;
+            let total = newest.total.wrapping_add(cost);
+            if stamp == ceil {
+                newest.total = total;
+            } else {
+                self.push_at_now(total, ceil, window)?;
+            }
+            remaining
+        };
+        Some(Outcome { allowed: true, remaining, retry_at: Some(floor), reset_at: ceil + window, delay: 0 })
     }
 
-    /// Appends a run of now, which must be after the newest. `None` if calls of several milliseconds may share a run, or
-    /// if the base must be moved up first.
+    /// Takes permits on the fast path after the oldest run has expired, and returns the number of permits left. A
+    /// reference to the input would keep that of all calls out of registers.
     #[inline(never)]
-    fn push_at_now(&mut self, total: u32, input: &AlgorithmInput) -> Option<()> {
-        if unit(input.kind.window) > 1 || self.runs.len() >= CAPACITY {
-            return None;
+    fn take_after_expiry(&mut self, floor: u64, ceil: u64, window: u64, available: u32, cost: u32) -> Option<u32> {
+        let newest = self.runs.newest()?;
+        let (expired, before) = self.runs.expired(|run| self.stamp(run, 1) + window <= floor)?;
+        let remaining = available.saturating_sub(newest.total.wrapping_sub(before)).checked_sub(cost)?;
+        let run = Run { offset: u32::try_from(ceil - self.base).ok()?, total: newest.total.wrapping_add(cost) };
+        // Expired runs do not count for the capacity.
+        self.runs.drop_oldest(expired);
+        self.before = before;
+        if run.offset == newest.offset {
+            self.runs.replace_newest(run);
+        } else {
+            self.add_run(run, 1, window);
         }
-        let offset = u32::try_from(input.ceil - self.base).ok()?;
-        self.runs.push(Run { offset, total });
+        Some(remaining)
+    }
+
+    /// Adds a run of now, which must be after the newest. `None` if the base must be moved up first.
+    #[inline(never)]
+    fn push_at_now(&mut self, total: u32, ceil: u64, window: u64) -> Option<()> {
+        let offset = u32::try_from(ceil - self.base).ok()?;
+        self.add_run(Run { offset, total }, 1, window);
         Some(())
+    }
+
+    /// Appends a run, which must be after the newest. In a log at its capacity it may be merged into that run.
+    #[inline(always)]
+    fn add_run(&mut self, run: Run, unit: u64, window: u64) {
+        if self.runs.len() < CAPACITY {
+            self.runs.push(run);
+        } else {
+            self.add_run_at_capacity(run, unit, window);
+        }
+    }
+
+    #[inline(never)]
+    fn add_run_at_capacity(&mut self, run: Run, unit: u64, window: u64) {
+        let cell = window.div_ceil(CAPACITY as u64);
+        let newest = self.runs.newest().unwrap_or_default();
+        // The numbers of both cells would take two divisions.
+        if self.stamp(newest, unit) % cell + u64::from(run.offset - newest.offset) * unit < cell {
+            self.runs.replace_newest(run);
+        } else {
+            self.runs.push(run);
+        }
     }
 
     /// Returns the outcome that [`decide`](Log::decide) would have, and takes nothing. Its `remaining` is the number of
@@ -231,14 +272,8 @@ impl Log {
             self.runs.replace_newest(run);
             return self.stamp(run, unit);
         }
-        let (stamp, newest) = (self.stamp(run, unit), self.stamp(last, unit));
-        let cell = input.kind.window.div_ceil(CAPACITY as u64);
-        if self.runs.len() >= CAPACITY && stamp / cell == newest / cell {
-            self.runs.replace_newest(run);
-        } else {
-            self.runs.push(run);
-        }
-        stamp
+        self.add_run(run, unit, input.kind.window);
+        self.stamp(run, unit)
     }
 
     /// Returns the first run from `low` on for which `found` holds, by binary search. It must hold for all later runs,

@@ -14,6 +14,7 @@ use crate::sync::{MutexGuard, Seed, seed};
 use crate::{Key, Limit, Source};
 
 mod shared_counter;
+mod key_bytes;
 mod shard;
 mod denial_snapshots;
 
@@ -208,22 +209,22 @@ impl MemoryStore {
     ) -> R {
         let encoding = self.hashed_encoding(request.key, request.limit);
         let key_hash = self.key_hash(&encoding);
-        let input = |now| AlgorithmInput { max_wait, ..input(request.limit, request.cost, 0, now) };
-        if self.denials.may_contain(&key_hash, request.cost) {
+        let input = move |now| AlgorithmInput { max_wait, ..input(request.limit, request.cost, 0, now) };
+        if request.cost == 1 && self.denials.may_contain(key_hash.shard, key_hash.hash) {
             let now = self.clock.now();
             if let Some(outcome) = self.denials.get(&key_hash, &input(now)) {
                 return use_reply(&MemoryReply { outcome, now, entry: None });
             }
         }
         let Some(mut shard) = self.shards.try_lock(key_hash.shard) else {
-            return use_reply(&self.decide_contended(&key_hash, input));
+            return use_reply(&self.decide_contended(key_hash, input));
         };
         // The clock is read under the lock, so that the stamps of one counter never decrease.
         let now = self.clock.now();
-        let input = input(now);
-        let (outcome, id) = match shard.decide_fast_path(&key_hash, &input) {
+        let (outcome, id) = match shard.decide_fast_path(&key_hash, &input(now)) {
             Ok(decided) => decided,
-            Err(found) => return use_reply(&self.decide_slow_path(shard, found, &key_hash, &input, now)),
+            // With an input of its own, so that the compiler keeps that of the fast path in registers.
+            Err(found) => return use_reply(&self.decide_slow_path(shard, found, key_hash, &input(now), now)),
         };
         self.denials.invalidate(key_hash.shard, key_hash.hash);
         let result = use_reply(&MemoryReply { outcome, now, entry: Some(EntryId { hash: key_hash.hash, id }) });
@@ -234,11 +235,11 @@ impl MemoryStore {
     /// Decides after waiting for the lock. A function of its own, so that `decide_one` keeps its guard in registers.
     #[cold]
     #[inline(never)]
-    fn decide_contended(&self, key_hash: &KeyHash<'_>, input: impl FnOnce(Moment) -> AlgorithmInput) -> MemoryReply {
+    fn decide_contended(&self, key_hash: KeyHash<'_>, input: impl FnOnce(Moment) -> AlgorithmInput) -> MemoryReply {
         let shard = self.shards.lock(key_hash.shard);
         let now = self.clock.now();
         let input = input(now);
-        let found = shard.find(key_hash, input.kind);
+        let found = shard.find(&key_hash, input.kind);
         self.decide_slow_path(shard, found, key_hash, &input, now)
     }
 
@@ -249,15 +250,15 @@ impl MemoryStore {
         &self,
         mut shard: MutexGuard<'_, Shard>,
         found: Option<usize>,
-        key_hash: &KeyHash<'_>,
+        key_hash: KeyHash<'_>,
         input: &AlgorithmInput,
         now: Moment,
     ) -> MemoryReply {
-        let reply = shard.apply_at(found, key_hash, input, WriteOp::Decide);
+        let reply = shard.apply_at(found, &key_hash, input, WriteOp::Decide);
         if reply.outcome.allowed {
             self.denials.invalidate(key_hash.shard, key_hash.hash);
         } else if reply.id.is_some() {
-            self.denials.insert(key_hash, input, &reply.outcome);
+            self.denials.insert(&key_hash, input, &reply.outcome);
         }
         drop(shard);
         if reply.shared {
@@ -326,6 +327,7 @@ impl MemoryStore {
 type HashedEncoding<'a> = (Cow<'a, [u8]>, u64);
 
 /// The encoded key of a request, the hash of its counter, and its shard.
+#[derive(Clone, Copy)]
 struct KeyHash<'a> {
     encoding: &'a [u8],
     hash: u64,

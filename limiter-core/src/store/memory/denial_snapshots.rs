@@ -7,7 +7,7 @@
 //! Writers hold the lock of the shard. A reader takes no lock, and discards a snapshot whose version was odd or has
 //! changed.
 
-use std::fmt;
+use std::{array, fmt};
 
 use crate::Algorithm;
 use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
@@ -17,8 +17,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// The last denials of each shard: an array of seqlocks.
 pub(super) struct DenialSnapshots {
     /// The tag of the key of each slot, 0 for an invalid slot. Most calls read no other cache line of this cache.
-    tags: Box<[AtomicU64]>,
-    slots: Box<[Slot]>,
+    tags: Box<[[AtomicU64; SLOTS_PER_SHARD]]>,
+    slots: Box<[[Slot; SLOTS_PER_SHARD]]>,
 }
 
 /// The number of slots of a shard. Under loom all keys share one.
@@ -42,29 +42,22 @@ struct Slot {
 
 impl DenialSnapshots {
     pub(super) fn new(shards: usize) -> Self {
-        let slots = || 0..shards * SLOTS_PER_SHARD;
-        Self { tags: slots().map(|_| AtomicU64::new(0)).collect(), slots: slots().map(|_| Slot::default()).collect() }
+        let tags = || array::from_fn(|_| AtomicU64::new(0));
+        Self { tags: (0..shards).map(|_| tags()).collect(), slots: (0..shards).map(|_| Default::default()).collect() }
     }
 
-    /// Returns false if the key has no denial here, so that the caller need not read the clock.
-    #[inline]
-    pub(super) fn may_contain(&self, key_hash: &KeyHash<'_>, cost: u32) -> bool {
-        cost == 1 && self.is_tagged(slot_index(key_hash.shard, key_hash.hash), key_hash.hash)
+    /// Returns false if no key with this hash has a denial here, so that the caller need not read the clock.
+    #[inline(always)]
+    pub(super) fn may_contain(&self, shard: usize, hash: u64) -> bool {
+        self.tags[shard][slot_of(hash)].load(Ordering::Relaxed) == tag_of(hash)
     }
 
     /// Returns the outcome of an earlier denial of the same request, if it is still valid.
+    #[inline(always)]
     pub(super) fn get(&self, key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> Option<Outcome> {
-        let slot = self.slots.get(slot_index(key_hash.shard, key_hash.hash))?;
-        let request = request_words(key_hash, input)?;
-        let version = slot.version.load(Ordering::Acquire);
-        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let same = request == slot.request.each_ref().map(read)
-            && key_words(key_hash.encoding).zip(&slot.key).all(|(expected, word)| expected == read(word));
-        let [denied_at, retry_at, reset_at] = slot.instants.each_ref().map(read);
-        fence(Ordering::Acquire);
-        let consistent = version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version;
-        let valid = consistent && same && (denied_at..retry_at).contains(&input.micros);
-        valid.then_some(Outcome { allowed: false, remaining: 0, retry_at: Some(retry_at), reset_at, delay: 0 })
+        let slot = &self.slots[key_hash.shard][slot_of(key_hash.hash)];
+        let [retry_at, reset_at] = slot.read(key_hash.encoding, request_words(key_hash, input)?, input.micros)?;
+        Some(Outcome { allowed: false, remaining: 0, retry_at: Some(retry_at), reset_at, delay: 0 })
     }
 
     /// Stores a denial by an exact counter. The caller holds the lock of the shard.
@@ -72,8 +65,8 @@ impl DenialSnapshots {
         let (false, Some(retry_at), 1, 0) = (outcome.allowed, outcome.retry_at, input.cost, input.pending) else {
             return;
         };
-        let index = slot_index(key_hash.shard, key_hash.hash);
-        let (Some(slot), Some(tag)) = (self.slots.get(index), self.tags.get(index)) else { return };
+        let index = slot_of(key_hash.hash);
+        let (slot, tag) = (&self.slots[key_hash.shard][index], &self.tags[key_hash.shard][index]);
         let Some(request) = request_words(key_hash, input) else { return };
         let version = slot.version.load(Ordering::Relaxed) | 1;
         slot.version.store(version, Ordering::Relaxed);
@@ -88,44 +81,62 @@ impl DenialSnapshots {
     }
 
     /// Removes the denial of a key whose counter changes. The caller holds the lock of the shard.
-    #[inline]
+    #[inline(always)]
     pub(super) fn invalidate(&self, shard: usize, hash: u64) {
-        let index = slot_index(shard, hash);
-        if self.is_tagged(index, hash) {
-            self.invalidate_slot(index);
+        if self.may_contain(shard, hash) {
+            self.invalidate_slot(shard, hash);
         }
     }
 
     #[cold]
-    fn invalidate_slot(&self, index: usize) {
-        if let (Some(slot), Some(tag)) = (self.slots.get(index), self.tags.get(index)) {
-            slot.version.store(slot.version.load(Ordering::Relaxed) | 1, Ordering::Release);
-            tag.store(0, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    fn is_tagged(&self, index: usize, hash: u64) -> bool {
-        self.tags.get(index).is_some_and(|tag| tag.load(Ordering::Relaxed) == tag_of(hash))
+    #[inline(never)]
+    fn invalidate_slot(&self, shard: usize, hash: u64) {
+        let slot = &self.slots[shard][slot_of(hash)];
+        slot.version.store(slot.version.load(Ordering::Relaxed) | 1, Ordering::Release);
+        self.tags[shard][slot_of(hash)].store(0, Ordering::Relaxed);
     }
 }
 
-#[inline]
-fn slot_index(shard: usize, hash: u64) -> usize {
-    // The lowest bits, which do not select the shard.
-    shard * SLOTS_PER_SHARD + usize::try_from(hash % SLOTS_PER_SHARD as u64).unwrap_or(0)
+impl Slot {
+    /// Returns `retry_at` and `reset_at` of the denial of this request, if it is valid at `micros`.
+    #[inline(never)]
+    fn read(&self, key: &[u8], request: [u64; 2], micros: u64) -> Option<[u64; 2]> {
+        let version = self.version.load(Ordering::Acquire);
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let same = request == self.request.each_ref().map(read) && self.has_key(key);
+        let [denied_at, retry_at, reset_at] = self.instants.each_ref().map(read);
+        fence(Ordering::Acquire);
+        let consistent = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        let valid = consistent && same && (denied_at..retry_at).contains(&micros);
+        valid.then_some([retry_at, reset_at])
+    }
+
+    /// Returns true if the slot has the words of this key. The caller compares the lengths.
+    #[inline(always)]
+    fn has_key(&self, key: &[u8]) -> bool {
+        let (words, rest) = key.as_chunks();
+        let has = |index: usize, word| self.key.get(index).is_some_and(|own| own.load(Ordering::Relaxed) == word);
+        words.iter().enumerate().all(|(index, word)| has(index, u64::from_ne_bytes(*word)))
+            && (rest.is_empty() || has(words.len(), last_word(key, rest)))
+    }
 }
 
-/// Returns the tag of a hash. It is never 0, the tag of an invalid slot.
-#[inline]
+/// Returns the index of the slot of a hash, by its lowest bits, which do not select the shard.
+#[inline(always)]
+fn slot_of(hash: u64) -> usize {
+    usize::try_from(hash % SLOTS_PER_SHARD as u64).unwrap_or(0)
+}
+
+/// Returns the tag of a hash. It is never 0, the tag of an invalid slot. The lowest bit selects the slot.
+#[inline(always)]
 fn tag_of(hash: u64) -> u64 {
-    hash | 1 << 63
+    hash | 1
 }
 
 impl fmt::Debug for DenialSnapshots {
     /// Formats the sizes only: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DenialSnapshots").field("slots", &self.slots.len()).finish_non_exhaustive()
+        f.debug_struct("DenialSnapshots").field("slots", &(self.slots.len() * SLOTS_PER_SHARD)).finish_non_exhaustive()
     }
 }
 
@@ -134,23 +145,29 @@ impl fmt::Debug for DenialSnapshots {
 #[inline]
 fn request_words(key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> Option<[u64; 2]> {
     let CounterKind { algorithm: Algorithm::SlidingWindow, window } = input.kind else { return None };
-    let len = u32::try_from(key_hash.encoding.len()).ok().filter(|_| key_hash.encoding.len() <= 8 * MAX_KEY_WORDS)?;
-    Some([window, (u64::from(input.max) << 32) | u64::from(len)])
+    let len = key_hash.encoding.len();
+    (len <= 8 * MAX_KEY_WORDS).then_some([window, (u64::from(input.max) << 32) | len as u64])
 }
 
 /// Returns the bytes of a key as words. Two keys of the same length have the same words only if they are equal.
 #[inline]
 fn key_words(key: &[u8]) -> impl Iterator<Item = u64> {
     let (words, rest) = key.as_chunks();
-    let rest = (!rest.is_empty()).then(|| match (key.last_chunk(), rest.first_chunk(), rest.last_chunk()) {
+    let rest = (!rest.is_empty()).then(|| last_word(key, rest));
+    words.iter().map(|word| u64::from_ne_bytes(*word)).chain(rest)
+}
+
+/// Returns the last word of a key, which has these bytes after its whole words.
+#[inline(always)]
+fn last_word(key: &[u8], rest: &[u8]) -> u64 {
+    match (key.last_chunk(), rest.first_chunk(), rest.last_chunk()) {
         // Overlaps with the word before.
         (Some(end), ..) => u64::from_ne_bytes(*end),
         (None, Some(start), Some(end)) => {
             u64::from(u32::from_ne_bytes(*start)) << 32 | u64::from(u32::from_ne_bytes(*end))
         }
         _ => rest.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte)),
-    });
-    words.iter().map(|word| u64::from_ne_bytes(*word)).chain(rest)
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@
 //! which starts as a copy of the shared one. So the shared counters expire once there is room, however busy their keys
 //! are.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::hint::spin_loop;
@@ -21,6 +20,7 @@ use indexmap::map::raw_entry_v1::RawEntryMut;
 
 use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};
 use crate::metrics::KeyCount;
+use crate::store::memory::key_bytes::KeyBytes;
 use crate::store::memory::shared_counter::{Arithmetic, CoarseCounters, SharedCounter};
 use crate::store::memory::{EntryId, KeyHash, WriteOp};
 use crate::sync::{Mutex, MutexGuard, Seed, lock};
@@ -28,7 +28,7 @@ use crate::sync::{Mutex, MutexGuard, Seed, lock};
 /// The exact counters of a shard, and the counters that new keys share while the map of exact ones is full.
 #[derive(Debug)]
 pub(super) struct Shard {
-    exact: ExpiringMap<Box<[u8]>, CounterState>,
+    exact: ExpiringMap<KeyBytes, CounterState>,
     shared: ExpiringMap<u16, SharedCounter>,
     coarse: CoarseCounters,
     slots: u16,
@@ -211,12 +211,12 @@ impl Shard {
     }
 
     fn sweep(&mut self, now: u64) {
-        let is_expired = |state: &CounterState, kind: CounterKind| state.expires_at(kind.window) <= now;
+        let is_expired = |state: &CounterState, window: u64| state.expires_at(window) <= now;
         self.exact.sweep(SWEPT_PER_INSERTION, is_expired);
         if self.exact.is_full() {
             self.exact.sweep(SWEPT_WHEN_FULL, is_expired);
         }
-        self.shared.sweep(SWEPT_PER_INSERTION, |counter, kind| is_expired(&counter.state, kind));
+        self.shared.sweep(SWEPT_PER_INSERTION, |counter, window| is_expired(&counter.state, window));
     }
 
     /// Creates a counter of which nothing is taken, without an entry.
@@ -258,27 +258,46 @@ pub(super) struct ExpiringMap<T, C> {
 
 struct EntryKey<T> {
     subject: T,
-    kind: CounterKind,
+    kind: PackedKind,
     id: u64,
 }
 
+/// A counter kind in one word: the algorithm in the lowest three bits, and the window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PackedKind(u64);
+
+impl PackedKind {
+    #[inline]
+    fn new(kind: CounterKind) -> Self {
+        Self(kind.window << 3 | kind.algorithm as u64)
+    }
+
+    fn window(self) -> u64 {
+        self.0 >> 3
+    }
+}
+
 impl<T, C> ExpiringMap<T, C> {
+    /// The size of an entry, with its hash.
+    #[cfg(test)]
+    pub(super) const ENTRY_BYTES: usize = size_of::<(u64, EntryKey<T>, C)>();
+
     pub(super) fn new(capacity: usize) -> Self {
         Self { entries: IndexMap::with_hasher(()), capacity: capacity.max(1), cursor: 0, next_id: 0 }
     }
 
-    pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<&C>
+    pub(super) fn get<Q: ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<&C>
     where
-        T: Borrow<Q>,
+        T: PartialEq<Q>,
     {
         self.entries.get_index(self.find(hash, subject, kind)?).map(|(_, counter)| counter)
     }
 
     /// Returns the id of the entry and its counter.
     #[inline(always)]
-    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, subject: &Q, kind: CounterKind) -> Option<(u64, &mut C)>
+    pub(super) fn get_mut<Q: ?Sized>(&mut self, hash: u64, subject: &Q, kind: CounterKind) -> Option<(u64, &mut C)>
     where
-        T: Borrow<Q>,
+        T: PartialEq<Q>,
     {
         let index = self.find(hash, subject, kind)?;
         self.get_index_mut(index)
@@ -300,21 +319,21 @@ impl<T, C> ExpiringMap<T, C> {
     pub(super) fn insert(&mut self, hash: u64, subject: T, kind: CounterKind, counter: C) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let key = EntryKey { subject, kind, id };
+        let key = EntryKey { subject, kind: PackedKind::new(kind), id };
         if let RawEntryMut::Vacant(entry) = self.entries.raw_entry_mut_v1().from_hash(hash, |_| false) {
             entry.insert_hashed_nocheck(hash, key, counter);
         }
         id
     }
 
-    /// Examines the next `steps` entries and removes the expired ones.
-    pub(super) fn sweep(&mut self, steps: usize, is_expired: impl Fn(&C, CounterKind) -> bool) {
+    /// Examines the next `steps` entries and removes the expired ones, by their counters and windows.
+    pub(super) fn sweep(&mut self, steps: usize, is_expired: impl Fn(&C, u64) -> bool) {
         for _ in 0..steps.min(self.entries.len()) {
             if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
             match self.entries.get_index(self.cursor) {
-                Some((key, counter)) if is_expired(counter, key.kind) => {
+                Some((key, counter)) if is_expired(counter, key.kind.window()) => {
                     self.entries.swap_remove_index(self.cursor);
                 }
                 _ => self.cursor += 1,
@@ -332,11 +351,12 @@ impl<T, C> ExpiringMap<T, C> {
 
     /// Returns the index of an entry, valid until the next insertion or sweep.
     #[inline(always)]
-    pub(super) fn find<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<usize>
+    pub(super) fn find<Q: ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<usize>
     where
-        T: Borrow<Q>,
+        T: PartialEq<Q>,
     {
-        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && key.subject.borrow() == subject)
+        let kind = PackedKind::new(kind);
+        self.entries.raw_entry_v1().index_from_hash(hash, move |key| key.kind == kind && key.subject == *subject)
     }
 }
 

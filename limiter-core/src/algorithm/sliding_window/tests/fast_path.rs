@@ -1,14 +1,16 @@
 //! The fast path must equal the full decision.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
-/// Windows have steps of one millisecond and of several, logs have few runs and more than `CAPACITY`, offsets exceed a
-/// `u32`, and the clock steps back.
+/// Windows have units of one millisecond and of several, logs have few runs and more than `CAPACITY`, runs expire, offsets
+/// exceed a `u32`, and the clock steps back.
 #[test]
 fn the_fast_path_equals_the_full_decision() {
     /// The longest window in milliseconds, and steps of the clock in a window.
-    const SCHEDULES: [(u64, u64); 4] = [(50, 20), (5_000, 100), (1 << 30, 20), (1 << 35, 400)];
-    let mut decided_fast = [0_u32; 2];
+    const SCHEDULES: [(u64, u64); 5] = [(50, 20), (5_000, 100), (5_000, 400), (1 << 30, 20), (1 << 35, 400)];
+    let mut decided_fast = BTreeMap::<_, u32>::new();
     for (seed, (longest_window, steps)) in (0..).zip(SCHEDULES.repeat(75)) {
         let mut random = Random::new(seed);
         let window = random.between(1, longest_window);
@@ -27,20 +29,38 @@ fn the_fast_path_equals_the_full_decision() {
             let max = u32::try_from(random.between(1, 2_000)).expect("small");
             let cost = u32::try_from(random.below(5)).expect("small");
             let input = input_between(now, now + random.below(2), window, max, cost);
-            let newest_before = full.runs.newest().map(|run| run.offset);
+            let before = full.clone();
             let expected = full.decide(&input);
             let what = format!("seed {seed}, step {step}, {input:?}");
             match fast.decide_fast_path(&input) {
                 Some(outcome) => {
                     assert_eq!(outcome, expected, "{what}");
-                    let is_new_run = full.runs.newest().map(|run| run.offset) != newest_before;
-                    decided_fast[usize::from(is_new_run)] += 1;
+                    *decided_fast.entry(change(&before, &full)).or_default() += 1;
                 }
                 None => assert_eq!(fast.decide(&input), expected, "{what}"),
             }
             assert_eq!(format!("{fast:?}"), format!("{full:?}"), "{what}");
         }
     }
-    println!("decided by the fast path, in the newest run and in a new one: {decided_fast:?}");
-    assert!(decided_fast.iter().all(|count| *count > 10_000), "{decided_fast:?}");
+    println!("decided by the fast path: {decided_fast:?}");
+    for place in ["same run", "merged run", "new run"] {
+        for expiry in ["", ", after expiry"] {
+            let count = decided_fast.get(&(place, expiry));
+            assert!(count.is_some_and(|count| *count > 300), "{place}{expiry}: {decided_fast:?}");
+        }
+    }
+}
+
+/// Returns how a call has changed a log: the place of its permits, and whether runs have expired.
+fn change(before: &Log, after: &Log) -> (&'static str, &'static str) {
+    let newest = |log: &Log| log.runs.newest().map(|run| run.offset);
+    let is_expired = before.runs.oldest().map(|run| run.offset) != after.runs.oldest().map(|run| run.offset);
+    let place = match after.runs.len() {
+        _ if newest(before) == newest(after) => "same run",
+        len if len >= CAPACITY && after.runs.get(len - 2).offset != before.runs.newest().unwrap_or_default().offset => {
+            "merged run"
+        }
+        _ => "new run",
+    };
+    (place, if is_expired { ", after expiry" } else { "" })
 }

@@ -1,10 +1,17 @@
 use std::cell::Cell;
 
 use crate::Algorithm;
-use crate::algorithm::CounterKind;
+use crate::algorithm::{CounterKind, CounterState};
+use crate::store::memory::key_bytes::KeyBytes;
 use crate::store::memory::shard::ExpiringMap;
 
 const KIND: CounterKind = CounterKind { algorithm: Algorithm::SlidingWindow, window: 1 };
+
+/// An entry with a short key takes no more than one with a pointer to its key did, without what that points to.
+#[test]
+fn an_entry_takes_112_bytes() {
+    assert_eq!(ExpiringMap::<KeyBytes, CounterState>::ENTRY_BYTES, 112);
+}
 
 #[test]
 fn a_sweep_examines_exactly_its_number_of_steps() {
