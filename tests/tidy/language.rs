@@ -16,9 +16,10 @@ struct Limits {
     max_listed: f64,
 }
 
-const LIMITS: [Limits; 12] = [
+const LIMITS: [Limits; 13] = [
     limits("limiter-core", 0.5, 0.5),
     limits("limiter-macros", 0.5, 0.5),
+    limits("limiter-syntax", 0.5, 0.5),
     limits("limiter-testkit", 0.5, 0.5),
     limits("limiter-tower", 0.5, 0.5),
     limits("limiter-bench", 0.5, 0.5),
