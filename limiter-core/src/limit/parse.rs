@@ -37,6 +37,7 @@ impl FromStr for Limit {
         };
         match problem {
             DurationProblem::Zero => Self::new(permits, Duration::ZERO),
+            DurationProblem::TooLong { millis: u64::MAX } => invalid("with a window of more than 366 days"),
             DurationProblem::TooLong { millis } => Self::new(permits, Duration::from_millis(millis)),
             DurationProblem::NoFixedLength { days, .. } => {
                 let fix = format!("days, such as `{permits}/{days}d`");
@@ -172,12 +173,17 @@ mod tests {
             ("x/10s", "without a whole number of permits", EXAMPLE),
             ("4294967296/1s", "with more than 4294967295 permits", EXAMPLE),
             ("5/10", "with a window without a unit", EXAMPLE),
+            ("5/", "with a window without a unit", EXAMPLE),
+            ("5/1m30", NO_UNITS, EXAMPLE),
+            ("5/99999999999999999999d", "with a window of more than 366 days", EXAMPLE),
             ("5/ten", NO_UNITS, EXAMPLE),
             ("0/min", "without a permit", DENY),
+            ("0/10", "without a permit", DENY),
             ("00 / 10s", "without a permit", DENY),
             ("1000/month", NO_LENGTH, "days, such as `1000/30d`"),
             ("7/2months", NO_LENGTH, "days, such as `7/60d`"),
             ("1/year", NO_LENGTH, "days, such as `1/365d`"),
+            ("7/1d2months", NO_LENGTH, "days, such as `7/60d`"),
             ("1/2years", NO_UNITS, EXAMPLE),
             ("1/0months", NO_UNITS, EXAMPLE),
             ("0.5/s", FRACTION, "`1/2s`"),
