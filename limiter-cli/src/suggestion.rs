@@ -2,13 +2,15 @@
 
 /// Returns the candidate that `text` probably means in upper or lower case: it differs by at most one edit in three
 /// letters, or it is the shortest that begins with the same words, such as `user:{user_id}` for `user`.
-pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let lower_case: Vec<_> = candidates.clone().into_iter().map(str::to_lowercase).collect();
+pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    let lower_case: Vec<String> = candidates.iter().map(|name| name.to_lowercase()).collect();
     let similar = limiter_syntax::nearest(&text.to_lowercase(), lower_case.iter().map(String::as_str));
-    let original = |similar| candidates.clone().into_iter().zip(&lower_case).find(|(_, lower)| *lower == similar);
-    let same_start =
-        || limiter_syntax::with_same_start(text, candidates.clone()).into_iter().min_by_key(|name| name.len());
-    similar.and_then(original).map(|(name, _)| name).or_else(same_start)
+    let place = similar.and_then(|similar| lower_case.iter().position(|name| name == similar));
+    place.map(|place| candidates[place]).or_else(|| {
+        let same_start = limiter_syntax::with_same_start(text, candidates.iter().copied());
+        same_start.into_iter().min_by_key(|name| name.len())
+    })
 }
 
 #[cfg(test)]
