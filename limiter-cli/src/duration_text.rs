@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rate_limited::Limit;
+use limiter_syntax::parse_window;
 
 /// Parses a duration of an option, such as `30s` or `1h30m`: the durations of limits, and `0s`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
@@ -10,7 +10,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if ["0", "0s", "0ms"].contains(&trimmed) {
         return Ok(Duration::ZERO);
     }
-    format!("1/{trimmed}").parse::<Limit>().map(|limit| limit.window()).map_err(|_| {
+    parse_window(trimmed).map(Duration::from_millis).map_err(|_| {
         "a duration must be a number and a unit, up to 366 days: write one such as `500ms`, `30s` or `5m`".to_owned()
     })
 }

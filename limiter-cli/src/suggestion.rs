@@ -1,27 +1,16 @@
 //! Suggestions for misspelt names.
 
-/// Returns the candidate that `text` probably means: it differs by at most one edit in three letters, or it is the
-/// shortest that begins with the same words, such as `user:{user_id}` for `user`.
-pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let similar = candidates
-        .clone()
-        .into_iter()
-        .filter(|candidate| candidate.len().max(text.len()) <= 1000)
-        .map(|candidate| {
-            let letters = candidate.chars().count();
-            (strsim::osa_distance(&text.to_lowercase(), &candidate.to_lowercase()), letters, candidate)
-        })
-        .filter(|(distance, letters, _)| *distance <= letters / 3)
-        .min_by_key(|(distance, ..)| *distance)
-        .map(|(.., candidate)| candidate);
-    similar.or_else(|| candidates.into_iter().filter(|name| has_same_start(text, name)).min_by_key(|name| name.len()))
-}
-
-/// Returns whether a name begins with the words of `text`, up to its first `{`.
-fn has_same_start(text: &str, name: &str) -> bool {
-    let start = text.split('{').next().unwrap_or_default().trim_end_matches(|letter: char| !letter.is_alphanumeric());
-    let is_word = |rest: &str| !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
-    !start.is_empty() && name.strip_prefix(start).is_some_and(is_word)
+/// Returns the candidate that `text` probably means in upper or lower case: it differs by at most one edit in three
+/// letters, or it is the shortest that begins with the same words, such as `user:{user_id}` for `user`.
+pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    let lower_case: Vec<String> = candidates.iter().map(|name| name.to_lowercase()).collect();
+    let similar = limiter_syntax::nearest(&text.to_lowercase(), lower_case.iter().map(String::as_str));
+    let place = similar.and_then(|similar| lower_case.iter().position(|name| name == similar));
+    place.map(|place| candidates[place]).or_else(|| {
+        let same_start = limiter_syntax::with_same_start(text, candidates.iter().copied());
+        same_start.into_iter().min_by_key(|name| name.len())
+    })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::metrics::StoreUp;
 use crate::metrics::{StoreCall, StoreOp};
 use crate::observer::Observers;
 use crate::request::{CallOptions, CountedReply, DecisionReply, RefundInfo, Request, StoreFailure};
+#[cfg(feature = "redis")]
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;
@@ -33,7 +34,7 @@ pub(crate) struct Guard {
 /// A store that several processes share.
 #[derive(Debug)]
 pub(crate) enum RemoteStore {
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "the feature adds this store"))]
+    #[cfg(feature = "redis")]
     Redis(Box<RedisStore>),
     /// No store: the environment's URL cannot be used, or a test has none. Each call fails with this error.
     Failing(Error),
@@ -41,11 +42,33 @@ pub(crate) enum RemoteStore {
     Slow(Box<SlowStore>),
 }
 
+/// Matches a remote store. The arm of a store without its feature is left out.
+macro_rules! match_store {
+    ($store:expr, {
+        Redis($redis:pat) => $of_redis:expr,
+        Slow($($slow:pat),+) => $of_slow:expr,
+        Failing($($failing:pat),+) => $of_failing:expr,
+    }) => {
+        match $store {
+            #[cfg(feature = "redis")]
+            RemoteStore::Redis($redis) => $of_redis,
+            #[cfg(feature = "test-util")]
+            RemoteStore::Slow($($slow),+) => $of_slow,
+            RemoteStore::Failing($($failing),+) => $of_failing,
+        }
+    };
+}
+
+#[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "only the store on Redis has names and tickets"))]
 impl Guard {
     pub(crate) fn new(store: RemoteStore, local: Arc<Local>) -> Self {
         Self {
             #[cfg(feature = "metrics")]
-            _store_up: store.constant_state().map(StoreUp::new),
+            _store_up: match_store!(&store, {
+                Redis(_) => None,
+                Slow(..) => Some(StoreUp::new(HealthState::Up)),
+                Failing(..) => Some(StoreUp::new(HealthState::Down)),
+            }),
             store,
             local,
         }
@@ -59,10 +82,11 @@ impl Guard {
 
     /// The error of a store that fails each call, because the limiter could not be configured.
     pub(crate) fn permanent_failure(&self) -> Option<&Error> {
-        match &self.store {
-            RemoteStore::Failing(error) => Some(error),
-            _ => None,
-        }
+        match_store!(&self.store, {
+            Redis(_) => None,
+            Slow(..) => None,
+            Failing(error) => Some(error),
+        })
     }
 
     /// The store on Redis. `None` for the others, which are of tests or cannot be used.
@@ -76,27 +100,30 @@ impl Guard {
 
     /// The name of a request's counter in the store, if it has one.
     pub(crate) fn key_name(&self, request: &Request<'_>) -> Option<String> {
-        match &self.store {
-            RemoteStore::Redis(store) => store.key_name(request),
-            _ => None,
-        }
+        match_store!(&self.store, {
+            Redis(store) => store.key_name(request),
+            Slow(..) => None,
+            Failing(..) => None,
+        })
     }
 
     /// A key as it appears in the store's names: encoded, or as a digest.
     pub(crate) fn subject(&self, key: &Key) -> String {
-        match &self.store {
-            RemoteStore::Redis(store) => store.subject(key),
-            // These have no secret.
-            _ => key.encoded(),
-        }
+        // The others have no secret.
+        match_store!(&self.store, {
+            Redis(store) => store.subject(key),
+            Slow(..) => key.encoded(),
+            Failing(..) => key.encoded(),
+        })
     }
 
     /// Returns the health of the store. A limiter without a usable store has been down since it was built.
     pub(crate) fn health(&self, built_at: SystemTime) -> Health {
-        match &self.store {
-            RemoteStore::Redis(store) => store.health(),
-            other => Health::new(other.constant_state().unwrap_or(HealthState::Down), built_at, None),
-        }
+        match_store!(&self.store, {
+            Redis(store) => store.health(),
+            Slow(..) => Health::new(HealthState::Up, built_at, None),
+            Failing(..) => Health::new(HealthState::Down, built_at, None),
+        })
     }
 
     /// Decides by the store, or by the failure policy if the store fails. Without a ticket it looks the requests up first, unless
@@ -166,7 +193,11 @@ impl Guard {
 
     /// Returns whether other processes use the store.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.store, RemoteStore::Redis(_))
+        match_store!(&self.store, {
+            Redis(_) => true,
+            Slow(..) => false,
+            Failing(..) => false,
+        })
     }
 
     /// Decides by the store, past the denial cache, about a waiting call whose cached denial may be outdated by another
@@ -273,62 +304,51 @@ fn is_of_parent(error: &Error) -> bool {
     error.kind() == ErrorKind::Forked
 }
 
+#[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "only the store on Redis has tickets and leases"))]
 impl RemoteStore {
-    /// The state of a store that has no other.
-    fn constant_state(&self) -> Option<HealthState> {
-        match self {
-            Self::Redis(_) => None,
-            Self::Failing(..) => Some(HealthState::Down),
-            #[cfg(feature = "test-util")]
-            Self::Slow(..) => Some(HealthState::Up),
-        }
-    }
-
     async fn take(
         &self,
         ticket: StoreTicket,
         requests: &[Request<'_>],
         options: &CallOptions,
     ) -> Result<CountedReply, StoreFailure> {
-        match self {
-            Self::Redis(store) => store.take(ticket, requests, options).await,
-            #[cfg(feature = "test-util")]
-            Self::Slow(store) => store.take(requests, options).await,
-            Self::Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
-        }
+        match_store!(self, {
+            Redis(store) => store.take(ticket, requests, options).await,
+            Slow(store) => store.take(requests, options).await,
+            Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
+        })
     }
 
     /// Requests the renewal of what this process has taken ahead of a counter, and does not wait for it.
     fn renew(&self, request: &Request<'_>) {
-        if let Self::Redis(store) = self {
-            store.renew(request);
-        }
+        match_store!(self, {
+            Redis(store) => store.renew(request),
+            Slow(..) => {},
+            Failing(..) => {},
+        });
     }
 
     async fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
-        match self {
-            Self::Redis(store) => store.peek(requests, options).await,
-            #[cfg(feature = "test-util")]
-            Self::Slow(store) => store.peek(requests, options).await,
-            Self::Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
-        }
+        match_store!(self, {
+            Redis(store) => store.peek(requests, options).await,
+            Slow(store) => store.peek(requests, options).await,
+            Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
+        })
     }
 
     async fn refund(&self, requests: &[Request<'_>], refund_info: RefundInfo) -> Result<(), Error> {
-        match self {
-            Self::Redis(store) => store.refund(requests, refund_info).await,
-            #[cfg(feature = "test-util")]
-            Self::Slow(store) => store.refund(requests, refund_info).await,
-            Self::Failing(error) => Err(error.clone()),
-        }
+        match_store!(self, {
+            Redis(store) => store.refund(requests, refund_info).await,
+            Slow(store) => store.refund(requests, refund_info).await,
+            Failing(error) => Err(error.clone()),
+        })
     }
 
     async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        match self {
-            Self::Redis(store) => store.reset(key, limit).await,
-            #[cfg(feature = "test-util")]
-            Self::Slow(store) => store.reset(key, limit).await,
-            Self::Failing(error) => Err(error.clone()),
-        }
+        match_store!(self, {
+            Redis(store) => store.reset(key, limit).await,
+            Slow(store) => store.reset(key, limit).await,
+            Failing(error) => Err(error.clone()),
+        })
     }
 }

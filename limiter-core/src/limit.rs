@@ -3,15 +3,14 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use limiter_syntax::MAX_WINDOW_MILLIS;
+
 use crate::error::NamedValue;
 use crate::{Error, ErrorKind};
 
 mod parse;
 
-#[cfg(feature = "metrics")]
-pub(crate) use parse::WindowText;
-#[cfg(any(feature = "rules", feature = "serde"))]
-pub(crate) use parse::parse_millis;
+pub(crate) use limiter_syntax::WindowText;
 
 /// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window).
 ///
@@ -87,15 +86,13 @@ pub type LimitOrNearest = Result<Limit, (Error, Limit)>;
 
 impl Limit {
     /// The longest window: 366 days.
-    pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+    pub const MAX_WINDOW: Duration = Duration::from_millis(MAX_WINDOW_MILLIS);
 
     /// The limit that a decision about no request carries.
-    pub(crate) const WIDEST: Self = match Self::checked(u32::MAX, Self::MAX_WINDOW_MILLIS) {
+    pub(crate) const WIDEST: Self = match Self::checked(u32::MAX, MAX_WINDOW_MILLIS) {
         Some(limit) => limit,
         None => unreachable!(),
     };
-
-    const MAX_WINDOW_MILLIS: u64 = 366 * 24 * 60 * 60 * 1000;
 
     /// Creates a limit of at most `max` permits in any `window`. `max` is 1 to `u32::MAX`, and `window` is more than
     /// zero and at most 366 days.
@@ -120,7 +117,7 @@ impl Limit {
 
     pub(crate) const fn checked(max: u32, window_millis: u64) -> Option<Self> {
         match (NonZeroU32::new(max), NonZeroU64::new(window_millis)) {
-            (Some(max), Some(window)) if window.get() <= Self::MAX_WINDOW_MILLIS => Some(Self {
+            (Some(max), Some(window)) if window.get() <= MAX_WINDOW_MILLIS => Some(Self {
                 max,
                 window_millis: window,
                 algorithm: Algorithm::SlidingWindow,
@@ -133,7 +130,7 @@ impl Limit {
 
     /// The valid limit that is nearest to an invalid one. The denial of an invalid limit carries it.
     pub(crate) fn nearest(max: u32, window: Duration) -> Self {
-        let millis = u64::try_from(window.as_millis()).unwrap_or(u64::MAX).clamp(1, Self::MAX_WINDOW_MILLIS);
+        let millis = u64::try_from(window.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_WINDOW_MILLIS);
         Self {
             max: NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN),
             window_millis: NonZeroU64::new(millis).unwrap_or(NonZeroU64::MIN),

@@ -6,8 +6,8 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token, token};
 
-use crate::duration::parse_window;
 use crate::errors::Errors;
+use crate::limit_text;
 use crate::names::{self, Argument, SKIP};
 use crate::value::string;
 
@@ -219,7 +219,7 @@ impl Args {
 
 /// Returns what to write instead of a number as `limit` beside this window.
 fn split_limit_fix(number: &LitInt, window: &Expr) -> String {
-    match string(window).map(LitStr::value).filter(|text| parse_window(text).is_ok()) {
+    match string(window).filter(|text| limit_text::window(text).is_ok()).map(LitStr::value) {
         Some(window) => {
             format!("write `limit = \"{number}/{window}\"`, or `max = {number}` and `window = \"{window}\"`")
         }

@@ -14,9 +14,8 @@ mod attribute;
 
 mod args;
 mod names;
-mod suggest;
 mod value;
-mod duration;
+mod limit_text;
 mod template;
 
 mod item;

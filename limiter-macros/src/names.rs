@@ -1,8 +1,8 @@
 //! The names of the arguments, and their names in other limiters.
 
+use limiter_syntax::nearest;
 use syn::Expr;
 
-use crate::suggest::nearest;
 use crate::value::string;
 
 /// An argument of the attribute that has a value.

@@ -1,6 +1,5 @@
 //! The test tools of `rate-limited`. The crate is unpublished and for Unix only. It has no Redis client and no runtime,
-//! so that it shares no fault with the code that it tests. The features `faults`, `fleet` and `attack` are the
-//! exception: they run the limiter itself.
+//! so that it shares no fault with the code that it tests. Runs of the limiter itself are in `limiter-chaos`.
 //!
 //! | need | tool |
 //! |---|---|
@@ -19,21 +18,10 @@
 //! | repeatable random numbers | [`Random`] |
 //! | a check of the admissions and denials of a recorded concurrent run | [`history`] |
 //! | the times in which the whole machine stalled | [`stalls`] |
+//! | a condition that holds after a while | [`poll_until`] |
 //! | a long run on request, a short one by default | [`full_or`], [`is_full`] |
-//! | measurements of a limiter under load and faults | `faults`, by the feature of that name |
-//! | processes with one limit that are stopped at random, and the most admissions in one window | `fleet`, by the feature of that name |
-//! | random schedules checked by the oracles | `schedule`, by the feature `attack` |
-//! | random calls and faults for hours | `attack`, by the feature of that name |
 
-#[cfg(feature = "attack")]
-pub mod attack;
-#[cfg(feature = "faults")]
-mod cancel;
 mod cluster;
-#[cfg(feature = "faults")]
-pub mod faults;
-#[cfg(feature = "fleet")]
-pub mod fleet;
 mod fork;
 mod full;
 pub mod history;
@@ -44,16 +32,12 @@ mod preload;
 mod proxy;
 mod random;
 mod resp;
-#[cfg(feature = "attack")]
-pub mod schedule;
 mod sentinel;
 mod server;
 mod socket;
 pub mod stalls;
 #[cfg(test)]
 mod tls_client;
-#[cfg(feature = "faults")]
-mod transport;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};
@@ -68,5 +52,4 @@ pub use resp::{Client, Reply};
 pub use sentinel::{Sentinels, SentinelsBuilder};
 pub use server::{RedisServer, RedisServerBuilder, unique};
 pub use socket::Address;
-#[cfg(feature = "faults")]
-pub use transport::Transport;
+pub use wait::poll_until;

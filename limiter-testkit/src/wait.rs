@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 ///
 /// There is no value within `limit`. The message has the condition, the last reason and the `logs`.
 #[track_caller]
-pub(crate) fn poll_until<T>(
+pub fn poll_until<T>(
     what: &str,
     limit: Duration,
     logs: impl FnOnce() -> String,

@@ -1,10 +1,11 @@
-//! A short run of the attack. `limiter_testkit::attack` has the scenarios and their checks.
+//! A short run of the attack. `limiter_chaos::attack` has the scenarios and their checks.
 
 use std::ffi::OsStr;
 use std::thread;
 
-use limiter_testkit::attack::{Budget, Plan, run, scenarios};
-use limiter_testkit::{ForkLibrary, Transport};
+use limiter_chaos::Transport;
+use limiter_chaos::attack::{Budget, Plan, run, scenarios};
+use limiter_testkit::ForkLibrary;
 
 use crate::child_process;
 

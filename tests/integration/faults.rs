@@ -1,13 +1,13 @@
 //! Tests of the rows of docs/reliability.md with short faults, as far as results do not depend on the machine's speed.
 //!
 //! Each run keeps the algorithm's bound, decides every call and makes one connection attempt at a time. After the fault
-//! the store decides again. `limiter_testkit::faults` has the faults and the checks, and the program of that name
+//! the store decides again. `limiter_chaos::faults` has the faults and the checks, and the program of that name
 //! measures the rest.
 
 use std::time::Duration;
 
-use limiter_testkit::Transport;
-use limiter_testkit::faults::{Miss, Pace, Row, Storm, row, run, storm};
+use limiter_chaos::Transport;
+use limiter_chaos::faults::{Miss, Pace, Row, Storm, row, run, storm};
 
 use crate::deadlines::DEADLINE;
 
@@ -30,7 +30,7 @@ macro_rules! rows {
         #[test]
         fn every_row_has_a_test() {
             let tested = [$($name,)+ "outage"];
-            for row in limiter_testkit::faults::rows() {
+            for row in limiter_chaos::faults::rows() {
                 assert!(tested.contains(&row.name), "{} has no test", row.name);
             }
         }

@@ -1,10 +1,10 @@
 //! Processes with leases that are stopped at random, and an evaluation outside of the limiter. Only safety is checked.
 //!
-//! `limiter_testkit::fleet` has the processes and the evaluation, and the program of that name runs them for longer.
+//! `limiter_chaos::fleet` has the processes and the evaluation, and the program of that name runs them for longer.
 
 use std::time::Duration;
 
-use limiter_testkit::fleet::{FleetPlan, FleetReport, is_member, run, run_member};
+use limiter_chaos::fleet::{FleetPlan, FleetReport, is_member, run, run_member};
 use limiter_testkit::{RedisServer, full_or};
 
 use crate::child_process;

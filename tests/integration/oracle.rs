@@ -1,6 +1,6 @@
 //! Comparison of every algorithm on every store with naive oracles, over random schedules.
 
-use limiter_testkit::schedule::{Schedule, Store, shrink_schedule, verdict_us};
+use limiter_chaos::schedule::{Schedule, Store, shrink_schedule, verdict_us};
 use limiter_testkit::{Oracle, Random, full_or};
 use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
 use rate_limited::{Key, Limit};

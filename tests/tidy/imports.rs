@@ -22,7 +22,6 @@ const ORDER: &[&str] = &[
     "overflow",
     "store::memory",
     "local",
-    "store::absent",
     "store::slow",
     "store::redis::slot",
     "store::redis::naming",

@@ -16,12 +16,14 @@ struct Limits {
     max_listed: f64,
 }
 
-const LIMITS: [Limits; 12] = [
+const LIMITS: [Limits; 14] = [
     limits("limiter-core", 0.5, 0.5),
     limits("limiter-macros", 0.5, 0.5),
+    limits("limiter-syntax", 0.5, 0.5),
     limits("limiter-testkit", 0.5, 0.5),
     limits("limiter-tower", 0.5, 0.5),
     limits("limiter-bench", 0.5, 0.5),
+    limits("limiter-chaos", 0.5, 0.5),
     limits("limiter-cli", 0.5, 0.5),
     limits("browser-tests", 0.5, 0.5),
     limits("examples", 0.5, 0.5),

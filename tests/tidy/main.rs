@@ -1,4 +1,4 @@
-//! Checks of the sources themselves: sizes of the house, language, names, import order, units, the form of error messages,
+//! Checks of the sources themselves: sizes of the house, language, names, import order, the form of error messages,
 //! and code in the README.
 
 mod house;
@@ -9,4 +9,3 @@ mod modules;
 mod names;
 mod snippets;
 mod sources;
-mod units;

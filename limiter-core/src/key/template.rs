@@ -1,9 +1,10 @@
 //! The template of an attribute's key, such as `user:{user_id}`: texts, and the names of the parts between them.
 //!
-//! The attribute parses templates by the same rules; see `template.rs` of limiter-macros. Neither crate can depend on
-//! the other. A test of the workspace compares the keys of both.
+//! A test of the workspace compares the keys with those of the attribute.
 
 use std::fmt::Display;
+
+use limiter_syntax::{Piece, pieces};
 
 use crate::{Error, ErrorKind, Key};
 
@@ -63,22 +64,15 @@ impl KeyTemplate {
     pub(crate) fn parse(template: &str) -> Option<Self> {
         let (mut texts, mut parts) = (Vec::new(), Vec::new());
         let mut text = String::new();
-        let mut rest = template;
-        while let Some(at) = rest.find(['{', '}']) {
-            let (before, brace) = rest.split_at(at);
-            text.push_str(before);
-            if brace.starts_with("{{") || brace.starts_with("}}") {
-                text.push_str(&brace[..1]);
-                rest = &brace[2..];
-                continue;
+        for piece in pieces(template) {
+            match piece.ok()? {
+                Piece::Text(of_piece) => text = of_piece,
+                Piece::Value { expression, spec } => {
+                    texts.push(std::mem::take(&mut text));
+                    parts.push(TemplatePart::new(expression, spec));
+                }
             }
-            let inside = brace.strip_prefix('{')?;
-            let ends = find_ends(inside)?;
-            texts.push(std::mem::take(&mut text));
-            parts.push(TemplatePart::parse(&inside[..ends.brace], ends.colon)?);
-            rest = &inside[ends.brace + 1..];
         }
-        text.push_str(rest);
         texts.push(text);
         Some(Self { texts, parts })
     }
@@ -98,18 +92,10 @@ impl KeyTemplate {
 }
 
 impl TemplatePart {
-    fn parse(inside: &str, colon: Option<usize>) -> Option<Self> {
-        let (expression, spec) = match colon {
-            Some(colon) => (&inside[..colon], Some(&inside[colon + 1..])),
-            None => (inside, None),
-        };
-        let expression = expression.trim();
-        if expression.bytes().all(|byte| byte.is_ascii_digit()) {
-            return None;
-        }
+    fn new(expression: &str, spec: Option<&str>) -> Self {
         let kind = spec.and_then(PartKind::parse);
-        let spec = spec.filter(|spec| !spec.is_empty() && kind.is_none()).map(str::to_owned);
-        Some(Self { expression: expression.to_owned(), spec, kind: kind.unwrap_or_default() })
+        let spec = spec.filter(|_| kind.is_none()).map(str::to_owned);
+        Self { expression: expression.to_owned(), spec, kind: kind.unwrap_or_default() }
     }
 
     /// Returns whether the part is a variable or a field, such as `user.id`, in its `Display` form.
@@ -199,57 +185,6 @@ fn template_problem(template: &str, problem: &TemplateProblem<'_>) -> String {
         TemplateProblem::Missing(name) => {
             format!("`parts` must have a value for each name in `{template}`, got none for `{name}`: add one")
         }
-    }
-}
-
-/// The ends of a placeholder.
-struct Ends {
-    /// The first `:` outside all brackets that is not part of a `::`.
-    colon: Option<usize>,
-    /// The `}` that closes the placeholder.
-    brace: usize,
-}
-
-/// Finds the ends of a placeholder, from the text after its `{`. Brackets nest, and the contents of literals do not
-/// count.
-fn find_ends(inside: &str) -> Option<Ends> {
-    let bytes = inside.as_bytes();
-    let mut colon = None;
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'}' if depth == 0 => return Some(Ends { colon, brace: at }),
-            b'{' | b'(' | b'[' => depth += 1,
-            b'}' | b')' | b']' => depth = depth.saturating_sub(1),
-            b':' if bytes.get(at + 1) == Some(&b':') => at += 1,
-            b':' if depth == 0 && colon.is_none() => colon = Some(at),
-            // After the colon there is a format spec, in which a quote is a fill character.
-            b'"' if colon.is_none() => at += closing_quote(&bytes[at..], b'"')?,
-            b'\'' if colon.is_none() => at += closing_char_quote(&inside[at..]),
-            _ => {}
-        }
-        at += 1;
-    }
-    None
-}
-
-/// Returns the offset of the closing quote of a literal.
-fn closing_quote(literal: &[u8], quote: u8) -> Option<usize> {
-    let mut at = 1;
-    while *literal.get(at)? != quote {
-        at += if literal[at] == b'\\' { 2 } else { 1 };
-    }
-    Some(at)
-}
-
-/// Returns the offset of the closing quote of a character literal, or 0 for a lifetime.
-fn closing_char_quote(literal: &str) -> usize {
-    let mut characters = literal.char_indices().skip(1);
-    match (characters.next(), characters.next()) {
-        (Some((_, '\\')), _) => closing_quote(literal.as_bytes(), b'\'').unwrap_or(0),
-        (Some(_), Some((end, '\''))) => end,
-        _ => 0,
     }
 }
 

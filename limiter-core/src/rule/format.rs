@@ -6,11 +6,12 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+use limiter_syntax::{nearest, parse_duration};
+
 use crate::error::NamedValue;
-use crate::limit::parse_millis;
 use crate::request::options::{is_valid_deadline, leases_problem};
 use crate::rule::MAX_LIMITS;
-use crate::rule::message_text::{cut, list, meant, name_fix, quoted};
+use crate::rule::message_text::{cut, list, name_fix, quoted};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
 
 /// A field of one value.
@@ -187,7 +188,8 @@ impl Found<'_> {
     }
 
     fn deadline(&self) -> Option<Duration> {
-        self.text().and_then(parse_millis).map(Duration::from_millis).filter(|deadline| is_valid_deadline(*deadline))
+        let millis = parse_duration(self.text()?).ok()?;
+        Some(Duration::from_millis(millis)).filter(|deadline| is_valid_deadline(*deadline))
     }
 
     pub(crate) fn flag(&self) -> Option<bool> {
@@ -251,7 +253,7 @@ impl FieldNames {
 
     /// Returns the message for a field that is none of these, with a suggestion.
     pub(crate) fn unknown_problem(&self, field: &str) -> String {
-        let fix = match meant(field, &self.names) {
+        let fix = match nearest(field, self.names.iter().copied()) {
             Some(meant) => format!("`{meant}`"),
             None => {
                 let known = list(&self.names).replacen(" and ", " or ", 1);

@@ -1,11 +1,12 @@
 //! `algorithm` and `burst`: the algorithm that counts a rule's limits.
 
+use limiter_syntax::nearest;
+
 use super::number;
 use crate::args::{Args, Written};
 use crate::errors::Errors;
 use crate::names::Argument;
 use crate::plan::{Algorithm, CountedBy};
-use crate::suggest::nearest;
 use crate::value::{bare_name, string};
 
 const ALGORITHMS: [(&str, Algorithm); 5] = [

@@ -1,12 +1,12 @@
 //! `limit = configured`: a rule whose limits are in the program's configuration alone.
 
+use limiter_syntax::nearest;
 use syn::Expr;
 
 use crate::args::Args;
 use crate::errors::Errors;
 use crate::names::Argument;
 use crate::params::Params;
-use crate::suggest::nearest;
 use crate::value::{bare_name, string};
 
 const CONFIGURED: &str = "configured";

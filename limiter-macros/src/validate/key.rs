@@ -1,5 +1,6 @@
 //! `key` and `name`: the key that calls share, and the name of the rule.
 
+use limiter_syntax::Piece;
 use syn::{Expr, ExprPath, Ident, LitStr};
 
 use crate::args::Args;
@@ -7,7 +8,7 @@ use crate::errors::Errors;
 use crate::names::Argument;
 use crate::params::Params;
 use crate::plan::{Captured, Key, Part};
-use crate::template::{self, Piece};
+use crate::template;
 use crate::value::{bare_name, string};
 
 /// Returns the rule's name: as given, or the key's text as written.
@@ -58,7 +59,7 @@ fn template(text: &LitStr, params: Params<'_>) -> syn::Result<Vec<Part>> {
         return Err(syn::Error::new(text.span(), message));
     }
     let pieces = template::parse(&template).map_err(|problem| syn::Error::new(text.span(), problem))?;
-    let part = |(place, piece): (usize, &Piece)| match piece {
+    let part = |(place, piece): (usize, &Piece<'_>)| match piece {
         Piece::Text(static_text) => Ok(Part::Text(LitStr::new(static_text, text.span()))),
         Piece::Value { expression, spec } => {
             let value = expression_in(text, expression)?;
@@ -91,14 +92,14 @@ fn argument(name: &Ident, text: &LitStr, params: Params<'_>) -> Option<Expr> {
 }
 
 /// Returns the name at `place`, if `format!` could capture all names of the template and each of them occurs once.
-fn captured(text: &LitStr, pieces: &[Piece], place: usize) -> Option<Captured> {
+fn captured(text: &LitStr, pieces: &[Piece<'_>], place: usize) -> Option<Captured> {
     let mut captured = Captured { template: text.clone(), others: Vec::new(), text_before: 0, text_after: 0 };
     let mut names: Vec<&str> = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Text(static_text) if index < place => captured.text_before += static_text.len(),
             Piece::Text(static_text) => captured.text_after += static_text.len(),
-            Piece::Value { expression, spec: None } if !names.contains(&expression.as_str()) => {
+            Piece::Value { expression, spec: None } if !names.contains(expression) => {
                 let name: Ident = syn::parse_str(expression).ok().filter(|_| !expression.starts_with("r#"))?;
                 names.push(expression);
                 if index != place {

@@ -4,8 +4,8 @@ use syn::Expr;
 
 use super::{configured, number};
 use crate::args::{Args, Written};
-use crate::duration::{parse_limit, parse_window};
 use crate::errors::Errors;
+use crate::limit_text;
 use crate::names::Argument;
 use crate::params::Params;
 use crate::plan::{Given, Limit, LimitSource};
@@ -103,9 +103,9 @@ fn window(value: &Expr) -> syn::Result<Given<u64>> {
     if literal(value).is_none() {
         return Ok(Given::Expression(value.clone()));
     }
-    let problem = match string(value).map(|text| parse_window(&text.value())) {
+    let problem = match string(value).map(limit_text::window) {
         Some(Ok(millis)) => return Ok(Given::Literal(millis)),
-        Some(Err(problem)) => problem.to_string(),
+        Some(Err(problem)) => problem,
         None => String::new(),
     };
     let message = format!("`window` must be a duration such as `\"10s\"`, between 1ms and 366d{problem}");
@@ -120,11 +120,11 @@ fn limit_value(value: &Expr, argument: Argument) -> syn::Result<Limit> {
     if literal(value).is_none() {
         return Ok(Limit::Value(value.clone()));
     }
-    let problem = match string(value).map(|text| parse_limit(&text.value())) {
+    let problem = match string(value).map(limit_text::limit) {
         Some(Ok((max, millis))) => {
             return Ok(Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) });
         }
-        Some(Err(problem)) => problem.to_string(),
+        Some(Err(problem)) => problem,
         None => String::new(),
     };
     let what = if argument == Argument::Limits { "each of `limits`" } else { "`limit`" };

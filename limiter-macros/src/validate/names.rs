@@ -1,5 +1,6 @@
 //! Names of arguments that only some methods of an `impl` block have.
 
+use limiter_syntax::Piece;
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::Expr;
@@ -9,7 +10,7 @@ use crate::args::{Args, Written};
 use crate::errors::Errors;
 use crate::names::Argument;
 use crate::params::Params;
-use crate::template::{self, Piece};
+use crate::template;
 use crate::value::string;
 
 /// Reports uses of a name that is an argument of another method only. All other names are left to rustc.
@@ -42,14 +43,14 @@ pub(super) fn check(subject: &Subject<'_>, errors: &mut Errors) {
 fn find_use(written: &Written, name: &Ident) -> Option<TokenStream> {
     match string(&written.value) {
         Some(text) if written.argument == Argument::Key => {
-            let pieces = template::parse(&text.value()).ok()?;
-            let uses = |piece: &Piece| match piece {
+            let template = text.value();
+            let uses = |piece: &Piece<'_>| match piece {
                 Piece::Text(_) => false,
                 Piece::Value { expression, .. } => {
                     expression.parse().is_ok_and(|tokens| find_variable(tokens, name).is_some())
                 }
             };
-            pieces.iter().any(uses).then(|| text.to_token_stream())
+            template::parse(&template).ok()?.iter().any(uses).then(|| text.to_token_stream())
         }
         Some(_) => None,
         // A closure or a block may bind the name itself, which is not analysed.

@@ -1,5 +1,6 @@
 //! `fallback` and `on_error`: functions, closures and values, distinguished by Rust's naming conventions.
 
+use limiter_syntax::nearest;
 use syn::{Expr, ExprClosure, ExprPath, LitStr};
 
 use crate::args::{Args, Written};
@@ -8,7 +9,6 @@ use crate::names::Argument;
 use crate::output;
 use crate::params::{Params, mentions};
 use crate::plan::{FailurePolicy, Occasion, Outcome, Passed, Policy};
-use crate::suggest::nearest;
 use crate::value::{bare_name, string};
 
 /// Returns the outcome of a denial.

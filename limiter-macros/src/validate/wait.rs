@@ -2,8 +2,8 @@
 
 use syn::Expr;
 
-use crate::duration::parse_window;
 use crate::errors::Errors;
+use crate::limit_text;
 use crate::plan::Given;
 use crate::value::{literal, string};
 
@@ -12,9 +12,9 @@ pub(super) fn wait(value: Option<&Expr>, errors: &mut Errors) -> Option<Given<u6
     if literal(value).is_none() {
         return Some(Given::Expression(value.clone()));
     }
-    let problem = match string(value).map(|text| parse_window(&text.value())) {
+    let problem = match string(value).map(limit_text::window) {
         Some(Ok(millis)) => return Some(Given::Literal(millis)),
-        Some(Err(problem)) => problem.to_string(),
+        Some(Err(problem)) => problem,
         None => String::new(),
     };
     errors.push_at(value, format!("`wait` must be a duration such as `\"500ms\"`, between 1ms and 366d{problem}"));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use limiter_chaos::schedule::{AnyOracle, Operation, Schedule, Step};
 use limiter_testkit::Random;
-use limiter_testkit::schedule::{AnyOracle, Operation, Schedule, Step};
 use rate_limited::{Algorithm, Key, Limit};
 
 /// One key and window, with the oracle that gives the expected decisions.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use limiter_testkit::schedule::{Operation, Schedule, Store, random_schedule, replay};
+use limiter_chaos::schedule::{Operation, Schedule, Store, random_schedule, replay};
 use limiter_testkit::{Random, full_or};
 use rate_limited::Algorithm;
 

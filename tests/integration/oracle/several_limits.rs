@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_testkit::schedule::{AnyOracle, Step, verdict_us};
+use limiter_chaos::schedule::{AnyOracle, Step, verdict_us};
 use limiter_testkit::{Random, RedisServer, Verdict, full_or};
 use rate_limited::{Builder, Key, Limit, Limiter};
 

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use limiter_syntax::nearest;
+
 use super::methods::method_problem;
 use super::networks::address_problem;
 use crate::key::{KeyTemplate, MAX_OUTLINE_PARTS, PartKind, TemplatePart};
-use crate::rule::message_text::nearest;
 
 /// Returns the value at each position of the template, if the override names it.
 pub(super) fn values_by_position<'a>(

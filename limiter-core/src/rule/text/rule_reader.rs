@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use limiter_syntax::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -12,7 +13,7 @@ use crate::rule::format::{
     empty_match_problem, equal_match_problem, field, limit_of_parts, no_limits_problem, no_match_problem, parse_limit,
     too_many_limits_problem, too_many_overrides_problem, wrong_value_problem, zset_problem,
 };
-use crate::rule::message_text::{cut, meant};
+use crate::rule::message_text::cut;
 use crate::rule::text::TextLines;
 use crate::rule::{Contradiction, MAX_LIMITS};
 use crate::{Key, KeyMatch, Limit, Rule};
@@ -148,7 +149,7 @@ impl<'t> TextEntry<'t> {
     /// Returns the mistake of a name that is none of `known`, with a suggestion.
     pub(super) fn unknown(&self, known: &FieldNames) -> Mistake {
         let FieldNames { kind, names } = known;
-        let problem = if self.value().is_table() && meant(self.name, names).is_none() {
+        let problem = if self.value().is_table() && nearest(self.name, names.iter().copied()).is_none() {
             let name = cut(self.name);
             format!(
                 "`{name}` must be {kind}, got an unknown name: write a rule's name with dots in quotes, as in \

@@ -1,0 +1,39 @@
+//! Limits and windows in strings. An error is the end of a message: the reason and the cure, in parentheses, or nothing.
+
+use limiter_syntax::{DurationProblem, LimitProblem, UNIT_LIST, parse_limit, parse_window};
+use syn::LitStr;
+
+/// Parses a window, and returns it in milliseconds.
+pub(crate) fn window(text: &LitStr) -> Result<u64, String> {
+    parse_window(&text.value()).map_err(window_problem)
+}
+
+/// Parses a limit, and returns its permits and its window in milliseconds.
+pub(crate) fn limit(text: &LitStr) -> Result<(u32, u64), String> {
+    parse_limit(&text.value()).map_err(limit_problem)
+}
+
+fn window_problem(problem: DurationProblem<'_>) -> String {
+    match problem {
+        DurationProblem::Unreadable => String::new(),
+        DurationProblem::NoUnit { number } => format!(" (`{number}` of what? write `{number}s`)"),
+        DurationProblem::UnknownUnit { unit } => format!(" (`{unit}` is none of the units {UNIT_LIST})"),
+        DurationProblem::NoFixedLength { unit, days } => {
+            format!(" (`{unit}` has no fixed length: write days, such as `{days}d`)")
+        }
+        DurationProblem::Zero => " (this is zero)".to_owned(),
+        DurationProblem::TooLong { .. } => " (this is longer)".to_owned(),
+    }
+}
+
+fn limit_problem(problem: LimitProblem<'_>) -> String {
+    match problem {
+        LimitProblem::NoSlash | LimitProblem::Permits => String::new(),
+        LimitProblem::Fraction { permits, limit } => format!(" (`{permits}` is no whole number: write `{limit}`)"),
+        LimitProblem::NoPermits => {
+            " (0 would let nothing through, ever: write `mode = \"deny\"` in its rule for that)".to_owned()
+        }
+        LimitProblem::TooManyPermits => format!(" (at most {})", u32::MAX),
+        LimitProblem::Window { problem, .. } => window_problem(problem),
+    }
+}

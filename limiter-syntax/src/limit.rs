@@ -1,0 +1,163 @@
+//! Limits as text: `5/10s`, `100/min`.
+
+use crate::duration::{DurationProblem, parse_window, split_while};
+
+/// The reason why a text is no limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LimitProblem<'t> {
+    /// The text has no `/`.
+    NoSlash,
+    /// The permits are no whole number.
+    Permits,
+    /// The permits have a fraction.
+    Fraction {
+        /// The permits as written.
+        permits: &'t str,
+        /// An equal limit in whole permits: `1/2s` for `0.5/s`.
+        limit: String,
+    },
+    /// The limit has no permit.
+    NoPermits,
+    /// The permits are more than `u32::MAX`.
+    TooManyPermits,
+    /// The window is none.
+    Window {
+        /// The permits.
+        permits: u32,
+        /// The window as written.
+        window: &'t str,
+        /// The reason.
+        problem: DurationProblem<'t>,
+    },
+}
+
+/// Parses a limit, and returns its permits and its window in milliseconds.
+///
+/// ```
+/// use limiter_syntax::{LimitProblem, parse_limit};
+///
+/// assert_eq!(parse_limit("100/min"), Ok((100, 60_000)));
+/// assert_eq!(parse_limit("0.5/s"), Err(LimitProblem::Fraction { permits: "0.5", limit: "1/2s".to_owned() }));
+/// ```
+///
+/// # Errors
+/// The first problem of the text.
+pub fn parse_limit(text: &str) -> Result<(u32, u64), LimitProblem<'_>> {
+    let (permits, window) = text.split_once('/').ok_or(LimitProblem::NoSlash)?;
+    let (permits, window) = (permits.trim(), window.trim());
+    if let Some(limit) = without_fraction(permits, window) {
+        return Err(LimitProblem::Fraction { permits, limit });
+    }
+    if permits.is_empty() || !permits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(LimitProblem::Permits);
+    }
+    match permits.parse() {
+        Ok(0) => Err(LimitProblem::NoPermits),
+        Ok(permits) => match parse_window(window) {
+            Ok(millis) => Ok((permits, millis)),
+            Err(problem) => Err(LimitProblem::Window { permits, window, problem }),
+        },
+        Err(_) => Err(LimitProblem::TooManyPermits),
+    }
+}
+
+/// Returns the limit in whole permits that equals one with a fraction of a permit: `1/2s` for `0.5/s`.
+fn without_fraction(permits: &str, window: &str) -> Option<String> {
+    let (whole, fraction) = permits.split_once('.')?;
+    let fraction = fraction.trim_end_matches('0');
+    let digits = format!("{whole}{fraction}");
+    let permits: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let windows = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let divisor = greatest_common_divisor(permits, windows);
+    let (number, unit) = split_while(window, |c| c.is_ascii_digit());
+    let count = if number.is_empty() { 1 } else { number.parse::<u64>().ok()? };
+    if !unit.chars().all(char::is_alphabetic) {
+        return None;
+    }
+    let limit = match count.checked_mul(windows / divisor)? {
+        1 => format!("{}/{unit}", permits / divisor),
+        count => format!("{}/{count}{unit}", permits / divisor),
+    };
+    parse_limit(&limit).is_ok().then_some(limit)
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_limits() {
+        let cases = [
+            ("5/10s", (5, 10_000)),
+            ("100/min", (100, 60_000)),
+            ("5/s", (5, 1000)),
+            (" 4 / 2d ", (4, 172_800_000)),
+            ("4294967295/1ms", (u32::MAX, 1)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_limit(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn rejects_invalid_permits() {
+        let cases = [
+            ("5", LimitProblem::NoSlash),
+            ("x/10s", LimitProblem::Permits),
+            ("/10s", LimitProblem::Permits),
+            ("+5/10s", LimitProblem::Permits),
+            ("-5/10s", LimitProblem::Permits),
+            ("0/10s", LimitProblem::NoPermits),
+            ("0/10", LimitProblem::NoPermits),
+            ("4294967296/1s", LimitProblem::TooManyPermits),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_limit(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fraction_of_a_permit_is_a_whole_one_of_more_time() {
+        let cases = [
+            ("0.5/s", Some("1/2s")),
+            (".5/s", Some("1/2s")),
+            ("1.50/10min", Some("3/20min")),
+            ("2.0/s", Some("2/s")),
+            ("2./s", Some("2/s")),
+            ("0.125/4h", Some("1/32h")),
+            ("0.0/s", None),
+            ("./s", None),
+            ("-0.5/s", None),
+            ("0.5/1m30s", None),
+            ("0.5/é", None),
+            ("0.00001/w", None),
+            ("0.00000000000000000001/s", None),
+        ];
+        for (text, limit) in cases {
+            let expected = match (limit, text.split_once('/')) {
+                (Some(limit), Some((permits, _))) => LimitProblem::Fraction { permits, limit: limit.to_owned() },
+                _ => LimitProblem::Permits,
+            };
+            assert_eq!(parse_limit(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_problem_of_a_window_has_the_permits() {
+        use DurationProblem::{NoFixedLength, NoUnit, UnknownUnit, Unreadable, Zero};
+        let cases = [
+            ("1000/month", 1000, "month", NoFixedLength { unit: "month", days: 30 }),
+            ("5/", 5, "", Unreadable),
+            ("5/ 10", 5, "10", NoUnit { number: "10" }),
+            ("5/0s", 5, "0s", Zero),
+            ("5/1sm", 5, "1sm", UnknownUnit { unit: "sm" }),
+        ];
+        for (text, permits, window, problem) in cases {
+            assert_eq!(parse_limit(text), Err(LimitProblem::Window { permits, window, problem }), "{text}");
+        }
+    }
+}
