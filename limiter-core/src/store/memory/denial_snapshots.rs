@@ -179,10 +179,14 @@ mod tests {
         for len in 1..=8 * MAX_KEY_WORDS {
             let key = vec![b'a'; len];
             assert_eq!(key_words(&key).count(), len.div_ceil(8));
+            let slot = Slot::default();
+            slot.key.iter().zip(key_words(&key)).for_each(|(own, word)| own.store(word, Ordering::Relaxed));
+            assert!(slot.has_key(&key), "{len} bytes");
             for index in 0..len {
                 let mut other = key.clone();
                 other[index] = b'b';
                 assert!(!key_words(&key).eq(key_words(&other)), "byte {index} of {len}");
+                assert!(!slot.has_key(&other), "byte {index} of {len}");
             }
         }
     }
