@@ -165,7 +165,7 @@ pub fn is_member() -> bool {
 pub fn run_member() {
     let options = MemberOptions::from_environment();
     if options.lease_any_limit {
-        rate_limited::Limit::lease_any();
+        Limit::lease_any();
     }
     let runtime = Builder::new_multi_thread().worker_threads(options.threads).enable_time().build();
     let calls = runtime.expect("a runtime").block_on(make_calls(&options));
