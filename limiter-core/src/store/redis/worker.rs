@@ -28,7 +28,7 @@ use busy_poll::BusyPoll;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
 pub(crate) use leases::Renewal;
-use leases::{BatchTerms, HeldCall, Keeper};
+use leases::{BatchTerms, HeldCall, Keeper, ReleasedCalls};
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
 
@@ -167,7 +167,7 @@ impl Worker {
         let worker = Rc::clone(self);
         spawn_local(async move {
             let released = worker.keeper.renew(renewal, Deadline::after(worker.context.deadline)).await;
-            worker.send_released(&released);
+            worker.send_released(released);
         });
     }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::busy_poll::PolledCall;
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
-use super::{BatchTerms, HeldCall, Worker};
+use super::{BatchTerms, HeldCall, ReleasedCalls, Worker};
 use crate::local::sent::batch::{SentBatch, WaitingCall};
 use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
@@ -187,18 +187,19 @@ impl Worker {
             }
             Ok(Err(CallError::NeedsSplit(_))) => {
                 drop(permit);
-                self.send_released(&grants.released);
+                self.send_released(grants.released);
                 return self.send_individually(queue, command, sent.into_refused()).await;
             }
             Ok(Err(CallError::Failed(error))) => sent.fail(|_| error.clone()),
         }
         // After the failure is recorded: the standby limiter reserves their permits then.
-        self.send_released(&grants.released);
+        self.send_released(grants.released);
     }
 
     /// Puts calls of one slot, which waited for the script call of another one, back into their queue in front of all
     /// others, and sends them.
-    pub(super) fn send_released(self: &Rc<Self>, released: &[HeldCall]) {
+    pub(super) fn send_released(self: &Rc<Self>, released: ReleasedCalls) {
+        let released = released.take();
         let Some(HeldCall { queue, call }) = released.first() else { return };
         // The server may have left the cluster meanwhile.
         let owner = self.topology.connected_owner_of(call.keys().first_slot());

@@ -28,7 +28,7 @@ mod held;
 pub(crate) mod life;
 
 use demand::{CounterTag, LeaseDemands, Occasion};
-pub(super) use held::HeldCall;
+pub(super) use held::{HeldCall, ReleasedCalls};
 use held::{HeldCalls, LeaseRequest};
 use life::LeaseCall;
 
@@ -70,9 +70,8 @@ struct EntryTerms {
 pub(super) struct BatchGrants {
     /// The effects on each entry whose permits may be leased, by its index. They are in reverse order.
     effects: Vec<(usize, SideEffects)>,
-    /// The calls that have waited for the leases, in the order of arrival. They are to be sent once the batch is settled or
-    /// its failure is recorded.
-    pub(super) released: Vec<HeldCall>,
+    /// They are to be sent once the batch is settled or its failure is recorded.
+    pub(super) released: ReleasedCalls,
 }
 
 impl Keeper {
@@ -149,7 +148,9 @@ impl Keeper {
             } else if let (true, Some(returned)) = (was_refused, terms.returned) {
                 let _ = self.demands.keep(&request, returned);
             }
-            grants.released.extend(lease_request.into_iter().flat_map(LeaseRequest::close));
+            if let Some(lease_request) = lease_request {
+                grants.released.add(lease_request.close());
+            }
         }
         grants.effects.reverse();
         grants

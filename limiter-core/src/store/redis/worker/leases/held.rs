@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::mem;
 use std::rc::Rc;
 
 use super::Keeper;
@@ -14,8 +15,7 @@ use crate::sync::Seed;
 
 /// A request for a lease in a script call, until the lease is in force or the call has failed.
 ///
-/// Dropping it closes it: its task may panic, or the runtime may drop the task. The destructor only puts the calls that
-/// wait for the lease back into their queues, and wakes the tasks that send them.
+/// Dropping it closes it: its task may panic, or the runtime may drop the task.
 pub(super) struct LeaseRequest {
     keeper: Rc<Keeper>,
     counter: CounterHash,
@@ -33,6 +33,12 @@ pub(crate) struct HeldCall {
     pub(crate) queue: Rc<BatchQueue>,
     pub(crate) call: Rc<PendingCall>,
 }
+
+/// The calls that have waited for a lease, in the order of arrival. They are to be sent.
+///
+/// Dropping it only puts them back into their queues, and wakes the tasks that send them.
+#[derive(Default)]
+pub(crate) struct ReleasedCalls(Vec<HeldCall>);
 
 impl Keeper {
     /// Lets a call wait for the lease of its counter, if one is requested. Returns false if none is, or if the call has
@@ -52,22 +58,40 @@ impl LeaseRequest {
         Self { keeper: Rc::clone(keeper), counter, request: OwnedRequest::from(request) }
     }
 
-    /// Closes the request. Returns the calls that wait for the lease, in the order of arrival.
-    pub(super) fn close(self) -> Vec<HeldCall> {
+    /// Closes the request. Returns the calls that wait for the lease.
+    pub(super) fn close(self) -> ReleasedCalls {
         self.end()
     }
 
-    fn end(&self) -> Vec<HeldCall> {
+    fn end(&self) -> ReleasedCalls {
         let request = self.request.as_request();
         let counter = CounterTag::new(&request, self.counter);
         self.keeper.demands.completed(counter);
-        self.keeper.held.release(counter)
+        ReleasedCalls(self.keeper.held.release(counter))
     }
 }
 
 impl Drop for LeaseRequest {
     fn drop(&mut self) {
-        for HeldCall { queue, call } in self.end().into_iter().rev() {
+        drop(self.end());
+    }
+}
+
+impl ReleasedCalls {
+    /// Adds calls that have come later.
+    pub(super) fn add(&mut self, mut later: Self) {
+        self.0.append(&mut later.0);
+    }
+
+    /// Takes the calls, for a caller that sends them at once.
+    pub(crate) fn take(mut self) -> Vec<HeldCall> {
+        mem::take(&mut self.0)
+    }
+}
+
+impl Drop for ReleasedCalls {
+    fn drop(&mut self) {
+        for HeldCall { queue, call } in self.0.drain(..).rev() {
             queue.push_front(call);
             queue.wake();
         }

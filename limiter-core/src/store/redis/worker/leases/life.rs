@@ -10,7 +10,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout_at;
 
 use super::demand::{Granted, Occasion};
-use super::held::{HeldCall, LeaseRequest};
+use super::held::{LeaseRequest, ReleasedCalls};
 use super::{Keeper, Renewal};
 use crate::Error;
 use crate::clock::{Moment, ceil_micros};
@@ -150,19 +150,19 @@ impl Keeper {
         Ok(())
     }
 
-    /// Renews a lease by a script call of its own. Returns the calls that have waited for it, in the order of arrival.
-    pub(crate) async fn renew(self: &Rc<Self>, renewal: Renewal, deadline: Deadline) -> Vec<HeldCall> {
+    /// Renews a lease by a script call of its own. Returns the calls that have waited for it.
+    pub(crate) async fn renew(self: &Rc<Self>, renewal: Renewal, deadline: Deadline) -> ReleasedCalls {
         let Renewal { request, keys } = renewal;
         let request = request.as_request();
         let is_connected = self.topology.connected_owner_of(keys.first_slot()).is_some();
         if !is_connected || self.local.is_used_up(&request) {
-            return Vec::new();
+            return ReleasedCalls::default();
         }
         let (terms, lease_request) =
             self.begin(&request, CounterHash::of(&request), keys.first_slot(), Occasion::Renewal);
         if terms.is_empty() {
             // It is being renewed.
-            return Vec::new();
+            return ReleasedCalls::default();
         }
         let (sent_at, sent) = (self.now(), self.local.begin_renewal(request));
         let exchanged = self.exchange(&request, &keys, terms, deadline).await;

@@ -161,7 +161,7 @@ impl LeasedWorker {
         let renewal = Renewal { request: OwnedRequest::from(&self.request(0)), keys: self.keys() };
         let deadline = Deadline::after(self.worker.context.deadline);
         let released = self.worker.keeper.renew(renewal, deadline).await;
-        self.worker.send_released(&released);
+        self.worker.send_released(released);
     }
 
     fn take_from_lease(&self, cost: u32) -> bool {
@@ -199,7 +199,7 @@ impl LeasedWorker {
         reply: Option<&Result<BatchReply, CallError>>,
     ) -> Vec<(usize, SideEffects)> {
         let BatchGrants { effects, released } = self.worker.keeper.granted(terms, reply);
-        self.worker.send_released(&released);
+        self.worker.send_released(released);
         effects.into_iter().rev().collect()
     }
 
@@ -464,6 +464,22 @@ async fn a_dropped_request_is_closed_and_sends_the_calls_that_wait() {
             assert!(!leased.is_requested());
             leased.clock.advance(usable_time(leased.limit));
             assert!(leased.begin_batch().1.wanted > 0, "the next batch requests a lease");
+        }
+    })
+    .await;
+}
+
+/// A panic while the batch is settled drops the grants. The calls that waited are sent all the same.
+#[tokio::test]
+async fn dropped_grants_send_the_calls_that_wait() {
+    with_worker(async |leased| {
+        let leases = leased.begin_requesting_batch();
+        let (calls, replies): (Vec<_>, Vec<_>) = (0..2).map(|_| leased.pending()).unzip();
+        assert!(calls.iter().all(|call| leased.reply_or_hold(call)));
+        drop(calls);
+        drop(leased.worker.keeper.granted(leases, None));
+        for reply in replies {
+            assert_eq!(reply.await.expect("a reply").expect("no failure").source, Source::Store);
         }
     })
     .await;
