@@ -19,13 +19,6 @@ use crate::request::{CallOptions, CountedReply, Request};
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::{Allowed, Error, Key, Limit, TARGET};
 
-/// The part of the memory store's reply that the fast path uses.
-enum FastReply<U> {
-    /// The call is allowed, and its decision need not be built.
-    Allowed(U, FastAllowed),
-    Used(MemoryReply),
-}
-
 impl Inside {
     /// The options of a call without options of its own.
     pub(crate) fn default_options(&self) -> &CallOptions {
@@ -143,16 +136,16 @@ impl Inside {
         let unbuilt = D::UNBUILT.filter(|_| !observers.observe_allowed());
         let fast_reply = |reply: &MemoryReply| match unbuilt {
             Some(unbuilt) if reply.outcome.allowed => {
-                FastReply::Allowed(unbuilt, FastAllowed::new(reply.outcome.remaining, reply.now))
+                Ok((unbuilt, FastAllowed::new(reply.outcome.remaining, reply.now)))
             }
-            _ => FastReply::Used(*reply),
+            _ => Err(*reply),
         };
         match store.decide_one(request, 0, fast_reply) {
-            FastReply::Allowed(unbuilt, left) => {
+            Ok((unbuilt, left)) => {
                 observers.allowed_fast(name, request, left);
                 Ok(D::from_unbuilt(unbuilt))
             }
-            FastReply::Used(reply) => {
+            Err(reply) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
                 self.expose_key(&mut decision, slice::from_ref(request));
                 let context = DecisionContext { names: &[name], requests: slice::from_ref(request) };
