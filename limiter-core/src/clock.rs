@@ -123,7 +123,9 @@ impl Clock {
                 sleep.await?;
             }
             #[cfg(feature = "test-util")]
-            Self::Manual(clock) => clock.reaches(moment.micros.saturating_mul(1000)).await,
+            Self::Manual(clock) => {
+                AtHome::new(Box::pin(clock.reaches(moment.micros.saturating_mul(1000)))).await?;
+            }
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::request::{CallOptions, CountedReply, DecisionReply, RefundInfo, Reque
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;
+use crate::sync::process::Process;
 
 /// A store that may fail, with the failure policy for its calls.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Guard {
     store: RemoteStore,
     /// The state beside the store.
     local: Arc<Local>,
+    /// The process whose calls these are.
+    process: Process,
     /// The metric of the store's state.
     #[cfg(feature = "metrics")]
     _store_up: Option<StoreUp>,
@@ -71,6 +74,7 @@ impl Guard {
             }),
             store,
             local,
+            process: Process::current(),
         }
     }
 
@@ -135,6 +139,9 @@ impl Guard {
         ticket: Option<StoreTicket>,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
+        if let Err(error) = self.process.check() {
+            return apply_policy(observers, error, options.on_error, |_| None);
+        }
         let CallOptions { on_error, max_wait, .. } = options;
         self.local.note_options(&options);
         let ticket = match ticket {
@@ -203,6 +210,7 @@ impl Guard {
     /// Decides by the store, past the denial cache, about a waiting call whose cached denial may be outdated by another
     /// process. `None` if the store fails. No observer, metric or policy applies: the call has its own check later.
     pub(crate) async fn check_again(&self, requests: &[Request<'_>], options: CallOptions) -> Option<Resolution> {
+        self.process.check().ok()?;
         match self.store.take(StoreTicket::without_look_up(requests), requests, &options).await {
             Ok(counted) => Some(Resolution::Counted(counted)),
             Err(StoreFailure { error, .. }) if is_of_parent(&error) => None,
@@ -247,6 +255,9 @@ impl Guard {
         options: CallOptions,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
+        if let Err(error) = self.process.check() {
+            return apply_policy(observers, error, options.on_error, |_| None);
+        }
         let call = StoreCall::begin(StoreOp::Peek);
         let peeked = self.store.peek(requests, &options).await;
         call.end(peeked.is_ok());
@@ -268,6 +279,7 @@ impl Guard {
         refund_info: RefundInfo,
         observers: &Observers,
     ) -> Result<(), Error> {
+        self.process.check()?;
         if self.local.refund(requests, &refund_info) {
             return Ok(());
         }
@@ -282,6 +294,7 @@ impl Guard {
 
     /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
+        self.process.check()?;
         if let Some((unused, refund_info)) = self.local.begin_reset(key, limit) {
             // If it fails, the permits count until their stamp expires.
             let ended = self.store.refund(&[Request::new(key, limit, unused)], refund_info).await;

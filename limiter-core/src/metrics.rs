@@ -30,7 +30,7 @@ pub(crate) use recording::shared_rules_version;
 #[cfg(feature = "metrics")]
 pub(crate) use recording::{
     FastAllowed, StoreCall, StoreUp, WANTS_REPORTS, allowed_fast, decided, failed, overflowed, refunded, rules_loaded,
-    unconfigured, waited,
+    show_stores, unconfigured, waited,
 };
 #[cfg(feature = "metrics")]
 pub(crate) use rules_refused::RulesRefused;

@@ -1,8 +1,8 @@
 //! Two layers of one name in one request.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use http::request::Parts;
 use limiter_core::Allowed;
@@ -51,8 +51,10 @@ impl RepeatedLog {
         // No code of the program runs under the lock.
         !self.is_done.load(Ordering::Relaxed)
             && earlier().any(|earlier| earlier == rule)
-            && !self.is_done.swap(true, Ordering::Relaxed)
-            && WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(rule.to_owned())
+            // While another thread has the lock, the next request tries again. After a fork it may never be released.
+            && WARNED.try_lock().is_ok_and(|mut warned| {
+                !self.is_done.swap(true, Ordering::Relaxed) && warned.insert(rule.to_owned())
+            })
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use limiter_testkit::{Ended, ForkLibrary, Proxy, RedisServer, Reply, fork};
 use rate_limited::{
-    Algorithm, Change, Decision, Error, ErrorKind, HealthState, Limit, Limiter, OnError, Rule, RuleSet, SharedRules,
-    Source,
+    Algorithm, Change, Decision, Error, ErrorKind, HealthState, Limit, Limiter, Mode, OnError, Rule, RuleSet,
+    SharedRules, Source,
 };
 
 use tempfile::TempDir;
@@ -61,6 +61,7 @@ cases!(
     child_forked_in_an_outage_reconnects,
     child_has_its_own_health,
     call_started_before_the_fork_fails_in_the_child,
+    call_with_a_shadow_rule_ends_in_the_child_by_its_policy,
     wait_started_before_the_fork_fails_in_the_child,
     child_in_memory_begins_empty_with_the_rules_of_the_fork,
     child_refunds_what_its_parent_took_on_redis,
@@ -339,6 +340,33 @@ fn fork_during_a_call_behind(lone_calls: u32) {
     assert!(poll().is_pending(), "the parent's call still waits");
 }
 
+/// The policy decides in the child. No step of the call follows there: it would go to a thread that the child does not have.
+fn call_with_a_shadow_rule_ends_in_the_child_by_its_policy() {
+    use std::task::{Context, Poll, Waker};
+
+    let server = FakeServer::with_script_reply(ScriptReply::Never);
+    let (key, limit) = (key("a"), limit("100/h"));
+    let block_on = |future: Pin<&mut dyn Future<Output = Result<Limiter, Error>>>| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(future).expect("a server")
+    };
+    for (policy, allowed) in [(OnError::Open, true), (OnError::Closed, false), (OnError::Standby, false)] {
+        let builder = Limiter::builder().url(server.url()).deadline(Duration::from_secs(60)).on_error(policy);
+        let builder = builder.rule("shadow", Rule::new().limit(limit).mode(Mode::Shadow));
+        let limiter = block_on(std::pin::pin!(builder.connect()).as_mut());
+        let rules = [("enforced", &key, &limit, 1), ("shadow", &key, &limit, 1)];
+        let mut call = Box::pin(limiter.check_rules(&rules));
+        let mut poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending());
+        let child = fork(|| match poll() {
+            Poll::Ready(Ok(decision)) => u8::from(decision.is_allowed() == allowed),
+            _ => 2,
+        });
+        assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1), "{policy:?}");
+        assert!(poll().is_pending(), "the parent's call still waits");
+    }
+}
+
 /// One call waits in the process's queue, the other for its slot in a leaky bucket. Other threads use the timers all the
 /// time, so that their lock may be taken at the fork. Half of the children drop the call without polling it.
 fn wait_started_before_the_fork_fails_in_the_child() {
@@ -444,13 +472,13 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
     let server = RedisServer::start();
     let on_redis = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let in_memory = Limiter::builder().on_error(OnError::Raise).max_keys(1).build().expect("valid");
-    let (key, limit) = (key("a"), limit("4000000000/h"));
+    let (key, limit, narrow) = (key("a"), limit("4000000000/h"), limit("1/1ms"));
     let is_over = AtomicBool::new(false);
     let has_clear_outcome = |limiter: &Limiter, wait: bool| {
         let began = Instant::now();
         loop {
             let decision = match wait {
-                true => limiter.wait_blocking(&key, &limit, LONG_DEADLINE),
+                true => limiter.wait_blocking(&key, &narrow, LONG_DEADLINE),
                 false => limiter.named("a").check_blocking(&key, &limit),
             };
             match decision {

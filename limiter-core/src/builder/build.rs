@@ -59,13 +59,18 @@ impl Recipe {
         let rules = rules.with_defaults(CallDefaults { options: options.options, is_guarded });
         // They are in the table.
         let options = Builder { rules: RuleSet::default(), declared: BTreeSet::new(), ..options };
-        Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, Vec::new()))
+        let limiter = Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, Vec::new()));
+        #[cfg(feature = "metrics")]
+        if is_guarded {
+            metrics::show_stores();
+        }
+        limiter
     }
 
     /// Makes what the limiter has in this process. A store on Redis starts at its first call. `parents` are the ids of the
     /// limiter in the parents of this process.
     fn inside(self: Arc<Self>, rules: RuleTable, parents: Vec<LimiterId>) -> Inside {
-        let (backend, overflows) = self.backend();
+        let (backend, overflows) = self.backend(!parents.is_empty());
         let Builder { ref observers, exposes_keys, ref clock, .. } = self.options;
         let mut observers = observers.clone();
         observers.attach_overflow(overflows);
@@ -90,7 +95,7 @@ impl Recipe {
     }
 
     /// Makes the store, and the counter of the keys that share a counter there.
-    fn backend(&self) -> (Backend, Arc<Overflows>) {
+    fn backend(&self, is_in_child: bool) -> (Backend, Arc<Overflows>) {
         let options = &self.options;
         let memory = || MemoryStore::new(options.max_keys, options.clock.clone(), Source::Store);
         match &self.store {
@@ -100,19 +105,19 @@ impl Recipe {
                 (Backend::Memory(store), overflows)
             }
             StoreRecipe::Failing(error) => {
-                let local = options.local_options(1);
+                let local = options.local_options(1, is_in_child);
                 let guard = Guard::new(RemoteStore::Failing(error.clone()), local.new_local());
                 (Backend::Guarded(guard), local.overflows)
             }
             #[cfg(feature = "test-util")]
             StoreRecipe::Slow(delay) => {
-                let (memory, local) = (memory(), options.local_options(1).new_local());
+                let (memory, local) = (memory(), options.local_options(1, is_in_child).new_local());
                 let (overflows, clock) = (memory.overflows(), options.clock.clone());
                 let store = SlowStore { delay: *delay, deadline: options.deadline, clock, memory };
                 (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store)), local)), overflows)
             }
             #[cfg(feature = "redis")]
-            StoreRecipe::Redis(endpoint, naming) => options.redis_backend(endpoint, naming),
+            StoreRecipe::Redis(endpoint, naming) => options.redis_backend(endpoint, naming, is_in_child),
         }
     }
 }
@@ -176,8 +181,8 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    fn redis_backend(&self, endpoint: &Endpoint, naming: &Arc<Naming>) -> (Backend, Arc<Overflows>) {
-        let options = self.local_options(endpoint.slots());
+    fn redis_backend(&self, endpoint: &Endpoint, naming: &Arc<Naming>, is_in_child: bool) -> (Backend, Arc<Overflows>) {
+        let options = self.local_options(endpoint.slots(), is_in_child);
         let (local, overflows) = (options.new_local(), options.overflows);
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "the feature adds an observer"))]
         let mut health_observers = self.health_observers.clone();
@@ -224,10 +229,10 @@ impl Builder {
     }
 
     /// The options of the local state beside a store with this number of slots.
-    fn local_options(&self, slots: u16) -> LocalOptions {
+    fn local_options(&self, slots: u16, is_in_child: bool) -> LocalOptions {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
-        let standby = StandbyConfig { max_keys, instances, slots };
+        let standby = StandbyConfig { max_keys, instances, slots, is_in_child };
         let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
         LocalOptions { standby, remember_denials: self.remember_denials, clock, overflows }
     }

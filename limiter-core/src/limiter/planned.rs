@@ -356,6 +356,10 @@ impl Inside {
         shadow: &Shadow<'_>,
         max_wait: Duration,
     ) -> Option<Allowed> {
+        if self.queues.check_process().is_err() {
+            // The process has forked while the store decided, and the policy has allowed the call of the parent.
+            return allowed;
+        }
         let mut allowed = allowed;
         let source = allowed.as_ref().map_or(Source::Store, Allowed::source);
         let replies = allowed.as_mut().and_then(Allowed::take_observed);

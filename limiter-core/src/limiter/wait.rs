@@ -219,6 +219,10 @@ impl Inside {
         });
         let (decision, decided_at) = timed(clock, check).await;
         let decision = decision?;
+        if queues.check_process().is_err() {
+            // A call of a parent of this process, which the policy has decided.
+            return Ok(ControlFlow::Break(decision));
+        }
         let retry_at = match &decision {
             Decision::Allowed(_) if is_behind => started_at,
             Decision::Allowed(_) => return Ok(ControlFlow::Break(decision)),
@@ -293,6 +297,10 @@ impl Inside {
     ) -> Result<Decision, Error> {
         let decision = self.peek_once(context, options).await?;
         let queues = &self.queues;
+        if queues.check_process().is_err() {
+            // A call of a parent of this process, which the policy has decided.
+            return Ok(decision);
+        }
         if decision.is_allowed() && !queues.has_queue_for(context.enforced()) {
             return self.decide_once(context, options).await;
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::clock::{Clock, Moment};
 use crate::request::Request;
-use crate::sync::process::{Process, forked};
+use crate::sync::process::Process;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 mod demand;
@@ -203,8 +203,8 @@ impl WaitQueues {
     }
 
     /// Returns an error in a child of the process that the calls wait in.
-    fn check_process(&self) -> Result<(), Error> {
-        if self.process.is_this() { Ok(()) } else { Err(forked()) }
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.process.check()
     }
 
     /// Changes the table and then sets the alarm. Calls wakers after the lock is released.

@@ -32,7 +32,8 @@ pub(crate) struct Standby {
     recent_failures: RecentFailures,
     /// Instances that share each limit.
     instances: NonZeroU32,
-    /// The time of its creation, in microseconds of the clock: it has no record of older permits.
+    /// The time of its creation in a child of `fork`, in microseconds of the clock: it has no record of older permits. 0 in
+    /// any other process.
     began_at: u64,
 }
 
@@ -45,6 +46,8 @@ pub(crate) struct StandbyConfig {
     pub(crate) instances: NonZeroU32,
     /// Slots of the store's cluster; 1 for a single server.
     pub(crate) slots: u16,
+    /// The process is a child of the one that built the limiter.
+    pub(crate) is_in_child: bool,
 }
 
 impl Standby {
@@ -55,7 +58,7 @@ impl Standby {
 
     /// A standby limiter whose mirror adds its overflows to an existing counter.
     pub(crate) fn with_overflows(config: &StandbyConfig, clock: Clock, overflows: Arc<Overflows>) -> Self {
-        let began_at = clock.now().micros();
+        let began_at = if config.is_in_child { clock.now().micros() } else { 0 };
         let mirror = MemoryStore::mirror(config.max_keys, clock.clone(), overflows);
         Self {
             mirror,

@@ -19,7 +19,7 @@ fn limit(text: &str) -> Limit {
 /// Returns a state under a clock that stands still.
 fn local(max_keys: usize, slots: u16) -> (Arc<Local>, Clock) {
     let clock = Clock::Manual(ManualClock::new());
-    let standby = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots };
+    let standby = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     let options = LocalOptions { standby, remember_denials: LONG, clock: clock.clone(), overflows };
     (options.new_local(), clock)

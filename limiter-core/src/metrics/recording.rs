@@ -188,8 +188,8 @@ pub(crate) fn failed(error: &Error) {
 
 /// The counters of all kinds. They are registered together, so that each begins at 0.
 pub(super) fn error_counters() -> &'static [Counter] {
-    static COUNTERS: OnceLock<[Counter; KINDS.len()]> = OnceLock::new();
-    COUNTERS.get_or_init(|| {
+    static COUNTERS: PerProcess<OnceLock<[Counter; KINDS.len()]>> = PerProcess::new();
+    COUNTERS.get(|_| OnceLock::new()).get_or_init(|| {
         describe();
         KINDS.map(|kind| counter!("rate_limited_errors_total", "kind" => kind.as_str()))
     })
@@ -288,8 +288,8 @@ impl BatchSizes {
 
 #[cfg(feature = "redis")]
 fn batch_size() -> &'static Histogram {
-    static BATCH_SIZE: OnceLock<Histogram> = OnceLock::new();
-    BATCH_SIZE.get_or_init(|| {
+    static BATCH_SIZE: PerProcess<OnceLock<Histogram>> = PerProcess::new();
+    BATCH_SIZE.get(|_| OnceLock::new()).get_or_init(|| {
         describe();
         histogram!("rate_limited_batch_size")
     })
@@ -318,7 +318,7 @@ impl StoreCall {
 }
 
 fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
-    static HISTOGRAMS: [[OnceLock<Histogram>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
+    static HISTOGRAMS: PerProcess<[[OnceLock<Histogram>; 2]; 4]> = PerProcess::new();
     let (index, op) = match op {
         StoreOp::Decide => (0, "decide"),
         StoreOp::Peek => (1, "peek"),
@@ -326,7 +326,8 @@ fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
         StoreOp::Reset => (3, "reset"),
     };
     let outcome = if is_ok { "ok" } else { "error" };
-    HISTOGRAMS[index][usize::from(is_ok)].get_or_init(|| {
+    let histograms = HISTOGRAMS.get(|_| [const { [const { OnceLock::new() }; 2] }; 4]);
+    histograms[index][usize::from(is_ok)].get_or_init(|| {
         describe();
         histogram!("rate_limited_store_seconds", "op" => op, "outcome" => outcome)
     })
@@ -359,12 +360,11 @@ fn stores() -> &'static [AtomicU32; 2] {
 }
 
 impl StoreUp {
-    /// Adds a store in a state.
+    /// Adds a store in a state. The gauges show it once [`show_stores`] was called.
     pub(crate) fn new(state: HealthState) -> Self {
         stores()[0].fetch_add(1, Ordering::SeqCst);
         let store = Self(Arc::new(StoreState { state: AtomicU8::new(DOWN) }));
         store.0.change(if state == HealthState::Up { UP } else { DOWN });
-        show();
         store
     }
 
@@ -379,7 +379,7 @@ impl Drop for StoreUp {
     fn drop(&mut self) {
         self.0.change(WITHDRAWN);
         stores()[0].fetch_sub(1, Ordering::SeqCst);
-        show();
+        show_stores();
     }
 }
 
@@ -389,7 +389,7 @@ impl StoreState {
     pub(crate) fn set(&self, state: HealthState) {
         record(describe);
         self.change(if state == HealthState::Up { UP } else { DOWN });
-        show();
+        show_stores();
     }
 
     fn change(&self, new: u8) {
@@ -403,8 +403,8 @@ impl StoreState {
     }
 }
 
-/// Sets the gauges, again if another thread has changed the state meanwhile.
-fn show() {
+/// Sets the gauges, again if another thread has changed the state meanwhile. It runs the recorder.
+pub(crate) fn show_stores() {
     record(|| {
         let (gauge, up) = (gauge!("rate_limited_stores"), gauge!("rate_limited_store_up"));
         loop {

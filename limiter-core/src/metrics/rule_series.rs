@@ -107,6 +107,8 @@ thread_local! {
 
 #[derive(Clone, Copy)]
 struct CachedSeries {
+    /// The series of the process that cached this one.
+    all: &'static AllSeries,
     name: &'static str,
     series: &'static RuleSeries,
 }
@@ -114,20 +116,21 @@ struct CachedSeries {
 /// Returns the series of a rule.
 #[inline]
 pub(super) fn series_of(name: &'static str) -> &'static RuleSeries {
+    let all = SERIES.get(|_| RwLock::default());
     let cached = CACHE.try_with(|cache| {
         let slot = &cache[cache_index(name)];
         match slot.get() {
             // Names live until the process ends, so equal addresses are equal names.
-            Some(cached) if ptr::eq(cached.name, name) => cached.series,
+            Some(cached) if ptr::eq(cached.name, name) && ptr::eq(cached.all, all) => cached.series,
             _ => {
-                let series = registered_series(name);
-                slot.set(Some(CachedSeries { name, series }));
+                let series = registered_series(all, name);
+                slot.set(Some(CachedSeries { all, name, series }));
                 series
             }
         }
     });
     // The thread ends.
-    cached.unwrap_or_else(|_| registered_series(name))
+    cached.unwrap_or_else(|_| registered_series(all, name))
 }
 
 #[inline]
@@ -137,18 +140,19 @@ fn cache_index(name: &str) -> usize {
 }
 
 /// The series of all rules, by name. There are at most 10 000 names that a program chooses at run time.
-static SERIES: PerProcess<RwLock<HashMap<&'static str, &'static RuleSeries>>> = PerProcess::new();
+static SERIES: PerProcess<AllSeries> = PerProcess::new();
+
+type AllSeries = RwLock<HashMap<&'static str, &'static RuleSeries>>;
 
 #[cold]
 #[inline(never)]
-fn registered_series(name: &'static str) -> &'static RuleSeries {
-    let by_name = SERIES.get(|_| RwLock::default());
-    if let Some(known) = read(by_name).get(name) {
+fn registered_series(all: &AllSeries, name: &'static str) -> &'static RuleSeries {
+    if let Some(known) = read(all).get(name) {
         return known;
     }
     // The recorder runs without the lock. It returns equal handles to threads that register a rule at the same time.
     let series = RuleSeries::new(name);
-    write(by_name).entry(name).or_insert_with(|| Box::leak(Box::new(series)))
+    write(all).entry(name).or_insert_with(|| Box::leak(Box::new(series)))
 }
 
 // The gauges of a rule's limits in force.

@@ -230,6 +230,10 @@ impl<A> SharedRulesUpdater<A> {
         self.status.problems().refused().set(false);
         metrics::rules_loaded(Origin::Shared.as_str(), true);
         metrics::shared_rules_version(version);
+        if before == version {
+            // A child of `fork` begins with the rules of its parent.
+            return;
+        }
         if before < version {
             tracing::info!(target: TARGET, version, rules, "the shared rules have changed and are in force");
         } else {

@@ -165,7 +165,7 @@ fn a_receipt_refunds_each_permit_once() {
 
 /// Returns a state without denials and leases.
 fn local(clock: &Clock) -> std::sync::Arc<Local> {
-    let standby = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
+    let standby = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     LocalOptions { standby, remember_denials: Duration::ZERO, clock: clock.clone(), overflows }.new_local()
 }

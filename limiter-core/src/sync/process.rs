@@ -43,11 +43,20 @@ impl Process {
             Self::Id(id) => *id == std::process::id(),
         }
     }
+
+    /// Checks that a call which this process has begun goes on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] in a child of this process.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_this() { Ok(()) } else { Err(forked()) }
+    }
 }
 
 /// Returns the error of a call that a parent of this process has begun.
 #[cold]
-pub(crate) fn forked() -> Error {
+fn forked() -> Error {
     let problem = "this call was under way when the process forked, and belongs to the parent: drop it, and call again";
     Error::new(ErrorKind::Forked, problem)
 }

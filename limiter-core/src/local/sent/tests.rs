@@ -10,7 +10,7 @@ use crate::{Key, Limit, ManualClock};
 
 pub(super) fn local() -> Arc<Local> {
     let clock = Clock::Manual(ManualClock::new());
-    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
+    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     LocalOptions { standby, remember_denials: Duration::from_secs(60), clock, overflows }.new_local()
 }

@@ -11,7 +11,7 @@ const WINDOW_ALGORITHMS: [Algorithm; 3] = [Algorithm::SlidingWindow, Algorithm::
 
 fn standby(max_keys: usize) -> (Standby, ManualClock) {
     let clock = ManualClock::new();
-    let config = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1 };
+    let config = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
     (Standby::new(&config, Clock::Manual(clock.clone())), clock)
 }
 
@@ -193,7 +193,8 @@ fn the_end_of_a_lease_frees_its_unused_permits_and_the_used_ones_count_from_then
 /// The cost fits into the limit, but not into a share of it.
 #[test]
 fn an_observed_request_that_never_fits_makes_no_denial_final() {
-    let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::new(2).expect("not 0"), slots: 1 };
+    let config =
+        StandbyConfig { max_keys: 10, instances: NonZeroU32::new(2).expect("not 0"), slots: 1, is_in_child: false };
     let standby = Standby::new(&config, Clock::Manual(ManualClock::new()));
     let key = Key::new("a");
     let enforced = Request::new(&key, limit(5, Algorithm::SlidingWindow), 4);

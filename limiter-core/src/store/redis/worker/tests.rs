@@ -18,7 +18,7 @@ pub(crate) fn settings(clock: Clock) -> WorkerSettings {
 
 /// The settings of a worker that remembers denials for so long.
 pub(crate) fn settings_with_denials(clock: Clock, denied_for: Duration) -> WorkerSettings {
-    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
+    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     let local = LocalOptions { standby, remember_denials: denied_for, clock: clock.clone(), overflows }.new_local();
     let naming = Arc::new(Naming::new("", None, false));
