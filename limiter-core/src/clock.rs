@@ -161,7 +161,9 @@ mod system {
     /// Returns the time of the monotonic clock in microseconds since 1970.
     #[inline]
     pub(super) fn micros() -> u64 {
-        read(ClockId::Monotonic).wrapping_add(*ORIGIN)
+        // Before the reading: the first one must not be earlier than the origin.
+        let origin = *ORIGIN;
+        read(ClockId::Monotonic).wrapping_add(origin)
     }
 
     /// Returns the time since the machine was started.

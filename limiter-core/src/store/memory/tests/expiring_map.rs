@@ -8,6 +8,7 @@ use crate::store::memory::shard::ExpiringMap;
 const KIND: CounterKind = CounterKind { algorithm: Algorithm::SlidingWindow, window: 1 };
 
 /// An entry with a short key takes no more than one with a pointer to its key did, without what that points to.
+#[cfg(target_pointer_width = "64")]
 #[test]
 fn an_entry_takes_112_bytes() {
     assert_eq!(ExpiringMap::<KeyBytes, CounterState>::ENTRY_BYTES, 112);
