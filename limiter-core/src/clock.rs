@@ -134,7 +134,7 @@ impl Clock {
 /// Returns the runtime of the timer thread. The caller may have no runtime, or one without timers.
 fn timers() -> Result<&'static Handle, Error> {
     static TIMERS: PerProcess<OnceCell<Handle>> = PerProcess::new();
-    TIMERS.get(|_| OnceCell::new()).get_or_try_init(|| {
+    TIMERS.here().get_or_try_init(|| {
         let failed =
             |error| Error::with_source(ErrorKind::Unavailable, "the thread for waits cannot be started", error);
         let runtime = Builder::new_current_thread().enable_time().build().map_err(failed)?;

@@ -25,7 +25,6 @@ use crate::request::{CountedReply, Request, StoreReply};
 use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, next_id, read, unless_blocked};
 use crate::{Key, Limit, Source};
 
-mod lease_id;
 mod lease;
 mod limits;
 mod setting;
@@ -41,8 +40,7 @@ pub(crate) use renewal::SentRenewal;
 #[cfg(feature = "redis")]
 pub(crate) use renewal::SideEffects;
 
-pub(crate) use lease::{EndedLease, Lease, NewLease};
-pub(crate) use lease_id::LeaseId;
+pub(crate) use lease::{EndedLease, Lease, LeaseId, NewLease};
 
 /// A fixed number of places, each for the lease of one counter. They are allocated with the first lease.
 ///

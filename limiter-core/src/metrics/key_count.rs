@@ -102,8 +102,7 @@ impl KeyCount {
 
 impl CountedKeys {
     fn report(&self, keys: i64) {
-        let total = if self.source == Source::Standby { &STANDBY_KEYS } else { &STORE_KEYS };
-        let total = total.get(|_| AtomicI64::new(0));
+        let total = if self.source == Source::Standby { STANDBY_KEYS.here() } else { STORE_KEYS.here() };
         total.fetch_add(keys - self.reported.swap(keys, Ordering::Relaxed), Ordering::Relaxed);
         record(|| {
             describe();

@@ -189,7 +189,7 @@ pub(crate) fn failed(error: &Error) {
 /// The counters of all kinds. They are registered together, so that each begins at 0.
 pub(super) fn error_counters() -> &'static [Counter] {
     static COUNTERS: PerProcess<OnceLock<[Counter; KINDS.len()]>> = PerProcess::new();
-    COUNTERS.get(|_| OnceLock::new()).get_or_init(|| {
+    COUNTERS.here().get_or_init(|| {
         describe();
         KINDS.map(|kind| counter!("rate_limited_errors_total", "kind" => kind.as_str()))
     })
@@ -289,7 +289,7 @@ impl BatchSizes {
 #[cfg(feature = "redis")]
 fn batch_size() -> &'static Histogram {
     static BATCH_SIZE: PerProcess<OnceLock<Histogram>> = PerProcess::new();
-    BATCH_SIZE.get(|_| OnceLock::new()).get_or_init(|| {
+    BATCH_SIZE.here().get_or_init(|| {
         describe();
         histogram!("rate_limited_batch_size")
     })
@@ -326,8 +326,7 @@ fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
         StoreOp::Reset => (3, "reset"),
     };
     let outcome = if is_ok { "ok" } else { "error" };
-    let histograms = HISTOGRAMS.get(|_| [const { [const { OnceLock::new() }; 2] }; 4]);
-    histograms[index][usize::from(is_ok)].get_or_init(|| {
+    HISTOGRAMS.here()[index][usize::from(is_ok)].get_or_init(|| {
         describe();
         histogram!("rate_limited_store_seconds", "op" => op, "outcome" => outcome)
     })
@@ -352,17 +351,13 @@ const UP: u8 = 1;
 /// The limiter is dropped.
 const WITHDRAWN: u8 = 2;
 
-/// The numbers of stores, and of those that are up.
-static STORES: PerProcess<[AtomicU32; 2]> = PerProcess::new();
-
-fn stores() -> &'static [AtomicU32; 2] {
-    STORES.get(|_| [const { AtomicU32::new(0) }; 2])
-}
+static STORES: PerProcess<AtomicU32> = PerProcess::new();
+static STORES_UP: PerProcess<AtomicU32> = PerProcess::new();
 
 impl StoreUp {
     /// Adds a store in a state. The gauges show it once [`show_stores`] was called.
     pub(crate) fn new(state: HealthState) -> Self {
-        stores()[0].fetch_add(1, Ordering::SeqCst);
+        STORES.here().fetch_add(1, Ordering::SeqCst);
         let store = Self(Arc::new(StoreState { state: AtomicU8::new(DOWN) }));
         store.0.change(if state == HealthState::Up { UP } else { DOWN });
         store
@@ -378,7 +373,7 @@ impl StoreUp {
 impl Drop for StoreUp {
     fn drop(&mut self) {
         self.0.change(WITHDRAWN);
-        stores()[0].fetch_sub(1, Ordering::SeqCst);
+        STORES.here().fetch_sub(1, Ordering::SeqCst);
         show_stores();
     }
 }
@@ -396,8 +391,8 @@ impl StoreState {
         let change = |old| (old != WITHDRAWN && old != new).then_some(new);
         let Ok(old) = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change) else { return };
         match (old, new) {
-            (_, UP) => drop(stores()[1].fetch_add(1, Ordering::SeqCst)),
-            (UP, _) => drop(stores()[1].fetch_sub(1, Ordering::SeqCst)),
+            (_, UP) => drop(STORES_UP.here().fetch_add(1, Ordering::SeqCst)),
+            (UP, _) => drop(STORES_UP.here().fetch_sub(1, Ordering::SeqCst)),
             _ => {}
         }
     }
@@ -420,6 +415,6 @@ pub(crate) fn show_stores() {
 
 /// Returns the number of stores, and whether there are any and each is up.
 fn present() -> (u32, bool) {
-    let [stores, up] = stores().each_ref().map(|number| number.load(Ordering::SeqCst));
-    (stores, stores > 0 && up == stores)
+    let stores = STORES.here().load(Ordering::SeqCst);
+    (stores, stores > 0 && STORES_UP.here().load(Ordering::SeqCst) == stores)
 }

@@ -116,7 +116,7 @@ struct CachedSeries {
 /// Returns the series of a rule.
 #[inline]
 pub(super) fn series_of(name: &'static str) -> &'static RuleSeries {
-    let all = SERIES.get(|_| RwLock::default());
+    let all = SERIES.here();
     let cached = CACHE.try_with(|cache| {
         let slot = &cache[cache_index(name)];
         match slot.get() {

@@ -28,12 +28,11 @@ fn limiters(origin: &str) -> &'static AtomicU32 {
     static FILE: PerProcess<AtomicU32> = PerProcess::new();
     static SHARED: PerProcess<AtomicU32> = PerProcess::new();
     static RUNTIME: PerProcess<AtomicU32> = PerProcess::new();
-    let limiters = match origin {
-        "file" => &FILE,
-        "shared" => &SHARED,
-        _ => &RUNTIME,
-    };
-    limiters.get(|_| AtomicU32::new(0))
+    match origin {
+        "file" => FILE.here(),
+        "shared" => SHARED.here(),
+        _ => RUNTIME.here(),
+    }
 }
 
 impl RulesRefused {

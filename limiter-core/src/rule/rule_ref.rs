@@ -70,7 +70,7 @@ static NAMES: PerProcess<RwLock<HashMap<&'static str, u32>>> = PerProcess::new()
 
 /// Returns the name as a static text, and its position in the caches of threads. `None` if there are too many names.
 pub(crate) fn intern(name: &str) -> Option<(&'static str, u32)> {
-    let positions = NAMES.get(|_| RwLock::default());
+    let positions = NAMES.here();
     let known = read(positions).get_key_value(name).map(|(name, position)| (*name, *position));
     if known.is_some() {
         return known;

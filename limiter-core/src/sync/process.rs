@@ -140,6 +140,15 @@ impl<T> PerProcess<T> {
         }
     }
 
+    /// Returns the value of this process, which begins as the default one.
+    #[inline]
+    pub(crate) fn here(&self) -> &T
+    where
+        T: Default,
+    {
+        self.get(|_| T::default())
+    }
+
     /// Finds the value of this process behind those of its parents, or makes it. No lock of another process is taken: the
     /// place of the value is added by one atomic write, and the lock under which the value is made belongs to the place.
     #[cold]
