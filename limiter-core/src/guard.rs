@@ -10,9 +10,7 @@ use crate::health::{Health, HealthState};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::local::{Local, LocalDecision, StoreTicket};
-#[cfg(feature = "metrics")]
-use crate::metrics::StoreUp;
-use crate::metrics::{StoreCall, StoreOp};
+use crate::metrics::{StoreCall, StoreOp, StoreUp};
 use crate::observer::Observers;
 use crate::request::{CallOptions, CountedReply, DecisionReply, RefundInfo, Request, StoreFailure};
 #[cfg(feature = "redis")]
@@ -30,7 +28,6 @@ pub(crate) struct Guard {
     /// The process whose calls these are.
     process: Process,
     /// The metric of the store's state.
-    #[cfg(feature = "metrics")]
     _store_up: Option<StoreUp>,
 }
 
@@ -66,7 +63,6 @@ macro_rules! match_store {
 impl Guard {
     pub(crate) fn new(store: RemoteStore, local: Arc<Local>) -> Self {
         Self {
-            #[cfg(feature = "metrics")]
             _store_up: match_store!(&store, {
                 Redis(_) => None,
                 Slow(..) => Some(StoreUp::new(HealthState::Up)),
@@ -79,7 +75,7 @@ impl Guard {
     }
 
     /// Adds the metric of a store whose state changes.
-    #[cfg(all(feature = "metrics", feature = "redis"))]
+    #[cfg(feature = "redis")]
     pub(crate) fn with_store_up(self, store_up: StoreUp) -> Self {
         Self { _store_up: Some(store_up), ..self }
     }

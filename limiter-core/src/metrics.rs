@@ -4,39 +4,27 @@
 //! series that was used without a recorder stays silent. No key is ever a label. The project's docs/metrics.md lists the
 //! series.
 
-#[cfg(not(feature = "metrics"))]
-mod absent;
-#[cfg(feature = "metrics")]
-mod contained;
-#[cfg(feature = "metrics")]
-mod describe;
-#[cfg(feature = "metrics")]
+#[cfg(feature = "redis")]
+mod batch_sizes;
 mod key_count;
 #[cfg(feature = "metrics")]
 mod recording;
-#[cfg(feature = "metrics")]
-mod rule_series;
-#[cfg(feature = "metrics")]
 mod rules_refused;
+mod store_call;
+mod store_up;
 
-#[cfg(not(feature = "metrics"))]
-pub(crate) use absent::*;
-#[cfg(feature = "metrics")]
-pub(crate) use key_count::{KeyCount, ReplyTime};
-#[cfg(all(feature = "metrics", feature = "redis"))]
-pub(crate) use recording::BatchSizes;
-#[cfg(all(feature = "metrics", feature = "rules", feature = "redis"))]
-pub(crate) use recording::shared_rules_version;
-#[cfg(feature = "metrics")]
-pub(crate) use recording::{
-    FastAllowed, StoreCall, StoreUp, WANTS_REPORTS, allowed_fast, decided, failed, overflowed, refunded, rules_loaded,
-    show_stores, unconfigured, waited,
-};
-#[cfg(feature = "metrics")]
+#[cfg(feature = "redis")]
+pub(crate) use batch_sizes::BatchSizes;
+pub(crate) use key_count::KeyCount;
 pub(crate) use rules_refused::RulesRefused;
+pub(crate) use store_call::{StoreCall, StoreOp};
+pub(crate) use store_up::{StoreUp, show_stores};
 
-use crate::Source;
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
 use crate::request::{Request, RequestReport};
+use crate::{Error, Source};
 
 /// Buckets for `rate_limited_store_seconds` and `rate_limited_wait_seconds`, in seconds: 50 µs to 1 s, with one bound at
 /// the default deadline of 100 ms.
@@ -70,11 +58,62 @@ pub(crate) enum CallOutcome {
     Shadowed,
 }
 
-/// The label `op` of a call to a shared store.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum StoreOp {
-    Decide,
-    Peek,
-    Refund,
-    Reset,
+/// True if series are recorded. State that only they need is not kept otherwise.
+const IS_ON: bool = cfg!(feature = "metrics");
+
+/// True if each rule of a call has to have the permits that are left of it.
+pub(crate) const WANTS_REPORTS: bool = IS_ON;
+
+/// Declares the events that are recorded. Without the feature `metrics` they do nothing.
+macro_rules! events {
+    ($($(#[$attribute:meta])* $event:ident($($argument:ident: $type:ty),*);)+) => {
+        $(
+            $(#[$attribute])*
+            #[inline]
+            pub(crate) fn $event($($argument: $type),*) {
+                #[cfg(feature = "metrics")]
+                recording::$event($($argument),*);
+                #[cfg(not(feature = "metrics"))]
+                let _ = ($($argument,)*);
+            }
+        )+
+    };
+}
+
+events! {
+    /// Records a decision. An allowed one counts for each of its rules, a denied one for the rule that denied it.
+    decided(call: &DecidedCall<'_>);
+    /// Records an allowed call of the fast path of the memory store.
+    allowed_fast(name: &'static str, request: &Request<'_>, remaining: u32);
+    /// Records a call under a rule of `configured` limits that has none.
+    unconfigured(name: &'static str);
+    /// Records the time that a call has waited for its permits since it began, for each rule.
+    waited(began: Moment, clock: &Clock, names: &[&'static str]);
+    /// Records a failure of the limiter.
+    failed(error: &Error);
+    /// Records decisions by shared counters.
+    overflowed(source: Source, decisions: u64);
+    /// Records that a set of rules is in force, or was refused.
+    rules_loaded(origin: &'static str, is_in_force: bool);
+    /// Records the version of the shared rules in force.
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    shared_rules_version(version: u64);
+}
+
+/// Records permits that a refund gave back to counters of a rule.
+#[cfg(feature = "metrics")]
+pub(crate) use recording::refunded;
+
+// The events of the state that this module keeps.
+events! {
+    #[cfg(feature = "redis")]
+    describe();
+    key_count(source: Source, keys: u32);
+    refused_sets(origin: &'static str, limiters: u32);
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    register_loads(origin: &'static str);
+    store_called(op: StoreOp, is_ok: bool, duration: Duration);
+    stores(number: u32, are_up: bool);
+    #[cfg(feature = "redis")]
+    batches_sent(sizes: Vec<u32>);
 }

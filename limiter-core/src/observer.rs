@@ -11,8 +11,9 @@ use std::sync::Arc;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
+use crate::clock::Moment;
 use crate::decision::DecisionContext;
-use crate::metrics::{self, CallOutcome, DecidedCall, FastAllowed, ReplyTime};
+use crate::metrics::{self, CallOutcome, DecidedCall};
 use crate::overflow::{Overflows, Report};
 use crate::request::Request;
 use crate::run::run_contained;
@@ -79,7 +80,7 @@ impl Observers {
 
     /// Reports a decision about one request.
     #[inline(always)]
-    pub(crate) fn decided(&self, context: DecisionContext<'_>, decision: &Decision, time: ReplyTime) {
+    pub(crate) fn decided(&self, context: DecisionContext<'_>, decision: &Decision, time: Option<Moment>) {
         match decision {
             Decision::Allowed(allowed) => {
                 record_allowed(context, allowed);
@@ -92,9 +93,9 @@ impl Observers {
 
     /// Reports an allowed call of the fast path, which no observer receives.
     #[inline]
-    pub(crate) fn allowed_fast(&self, name: &'static str, request: &Request<'_>, left: FastAllowed) {
-        metrics::allowed_fast(name, request, left);
-        self.report_overflow(left.time());
+    pub(crate) fn allowed_fast(&self, name: &'static str, request: &Request<'_>, remaining: u32, now: Moment) {
+        metrics::allowed_fast(name, request, remaining);
+        self.report_overflow(Some(now));
     }
 
     /// Reports a decision. The observers of an allowed one get each of its reports, or the decision itself if it has
@@ -120,12 +121,12 @@ impl Observers {
             }
             Decision::Denied(denied) => self.denied(context, denied),
         }
-        self.report_overflow(ReplyTime::UNKNOWN);
+        self.report_overflow(None);
     }
 
     /// Reports overflows to the observers and the log, if a report is due.
     #[inline]
-    fn report_overflow(&self, time: ReplyTime) {
+    fn report_overflow(&self, time: Option<Moment>) {
         let Some(overflows) = &self.overflows else { return };
         overflows.report_keys(time);
         if let Some(report) = overflows.take_due_report() {
@@ -221,7 +222,6 @@ fn call_all<T>(observers: &[Observer<T>], event: &T) {
     }
 }
 
-#[cfg(feature = "metrics")]
 impl Drop for Observers {
     /// Runs on a caller's thread. The worker may drop the shared count later.
     fn drop(&mut self) {

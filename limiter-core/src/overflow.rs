@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Source;
-use crate::clock::Clock;
-use crate::metrics::{KeyCount, ReplyTime};
+use crate::clock::{Clock, Moment};
+use crate::metrics::KeyCount;
 use crate::sync::{AtomicU64, Ordering};
 
 /// A report that the process counts as many keys as it may, and that new keys share counters.
@@ -87,7 +87,7 @@ impl Overflows {
 
     /// Sets the metric of the number of keys, if that is due.
     #[inline]
-    pub(crate) fn report_keys(&self, time: ReplyTime) {
+    pub(crate) fn report_keys(&self, time: Option<Moment>) {
         self.keys.report_if_due(time, &self.clock);
     }
 

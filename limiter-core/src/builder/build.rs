@@ -23,9 +23,9 @@ use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::{Error, Limiter, Origin, RuleSet, Source};
 
-#[cfg(all(feature = "metrics", feature = "redis"))]
+#[cfg(feature = "redis")]
 use crate::health::HealthState;
-#[cfg(all(feature = "metrics", feature = "redis"))]
+#[cfg(feature = "redis")]
 use crate::metrics::StoreUp;
 
 #[cfg(feature = "test-util")]
@@ -60,7 +60,6 @@ impl Recipe {
         // They are in the table.
         let options = Builder { rules: RuleSet::default(), declared: BTreeSet::new(), ..options };
         let limiter = Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, Vec::new()));
-        #[cfg(feature = "metrics")]
         if is_guarded {
             metrics::show_stores();
         }
@@ -184,11 +183,8 @@ impl Builder {
     fn redis_backend(&self, endpoint: &Endpoint, naming: &Arc<Naming>, is_in_child: bool) -> (Backend, Arc<Overflows>) {
         let options = self.local_options(endpoint.slots(), is_in_child);
         let (local, overflows) = (options.new_local(), options.overflows);
-        #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "the feature adds an observer"))]
         let mut health_observers = self.health_observers.clone();
-        #[cfg(feature = "metrics")]
         let store_up = StoreUp::new(HealthState::Connecting);
-        #[cfg(feature = "metrics")]
         health_observers.add({
             let state = store_up.state();
             move |health| state.set(health.state)
@@ -203,9 +199,7 @@ impl Builder {
             health_observers: Arc::new(health_observers),
         };
         let store = Box::new(RedisStore::new(endpoint.clone_without_state(), options));
-        let guard = Guard::new(RemoteStore::Redis(store), local);
-        #[cfg(feature = "metrics")]
-        let guard = guard.with_store_up(store_up);
+        let guard = Guard::new(RemoteStore::Redis(store), local).with_store_up(store_up);
         (Backend::Guarded(guard), overflows)
     }
 

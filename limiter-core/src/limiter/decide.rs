@@ -14,7 +14,6 @@ use crate::failure_policy::apply_policy;
 use crate::limiter::planned::decision_of;
 use crate::limiter::{Backend, FastDecision, Inside, Limiter};
 use crate::local::StoreTicket;
-use crate::metrics::{FastAllowed, ReplyTime};
 use crate::request::{CallOptions, CountedReply, Request};
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::{Allowed, Error, Key, Limit, TARGET};
@@ -65,9 +64,9 @@ impl Inside {
     #[inline(never)]
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
         let Inside { observers, limiter_id, .. } = self;
-        let mut time = ReplyTime::UNKNOWN;
+        let mut time = None;
         let decision = |reply: &MemoryReply| {
-            time = ReplyTime::new(reply.now);
+            time = Some(reply.now);
             Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)))
         };
         let mut ready = store.decide_one(request, 0, decision);
@@ -113,7 +112,7 @@ impl Inside {
         let context = DecisionContext { names: &[name], requests: &requests };
         let mut decision = context.decision(resolution, needs_receipt.then_some(self.limiter_id));
         self.expose_key(&mut decision, &requests);
-        self.observers.decided(context, &decision, ReplyTime::UNKNOWN);
+        self.observers.decided(context, &decision, None);
         Ok(decision)
     }
 
@@ -135,21 +134,19 @@ impl Inside {
         // An `Allowed` that nothing receives is not built.
         let unbuilt = D::UNBUILT.filter(|_| !observers.observe_allowed());
         let fast_reply = |reply: &MemoryReply| match unbuilt {
-            Some(unbuilt) if reply.outcome.allowed => {
-                Ok((unbuilt, FastAllowed::new(reply.outcome.remaining, reply.now)))
-            }
+            Some(unbuilt) if reply.outcome.allowed => Ok((unbuilt, reply.outcome.remaining, reply.now)),
             _ => Err(*reply),
         };
         match store.decide_one(request, 0, fast_reply) {
-            Ok((unbuilt, left)) => {
-                observers.allowed_fast(name, request, left);
+            Ok((unbuilt, remaining, now)) => {
+                observers.allowed_fast(name, request, remaining, now);
                 Ok(D::from_unbuilt(unbuilt))
             }
             Err(reply) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
                 self.expose_key(&mut decision, slice::from_ref(request));
                 let context = DecisionContext { names: &[name], requests: slice::from_ref(request) };
-                observers.decided(context, &decision, ReplyTime::new(reply.now));
+                observers.decided(context, &decision, Some(reply.now));
                 Ok(D::from_decision(decision))
             }
         }

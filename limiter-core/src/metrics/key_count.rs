@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use metrics::{Counter, counter, gauge};
-
-use super::contained::record;
-use super::describe::describe;
+use super::{IS_ON, key_count};
 use crate::Source;
 use crate::clock::{Clock, Moment};
 use crate::sync::process::PerProcess;
@@ -30,19 +27,6 @@ struct CountedKeys {
     reported: AtomicI64,
 }
 
-/// The time of a decision, if its reply has it.
-#[derive(Clone, Copy)]
-pub(crate) struct ReplyTime(Option<Moment>);
-
-impl ReplyTime {
-    pub(crate) const UNKNOWN: Self = Self(None);
-
-    #[inline]
-    pub(crate) fn new(now: Moment) -> Self {
-        Self(Some(now))
-    }
-}
-
 /// The shortest time between two reports, in microseconds.
 const REPORT_INTERVAL: u64 = 1_000_000;
 
@@ -63,7 +47,7 @@ impl KeyCount {
 
     /// Changes the number by the difference of two sizes of a shard.
     pub(crate) fn change(&self, before: usize, after: usize) {
-        if before != after {
+        if IS_ON && before != after {
             self.0.keys.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
             self.0.is_changed.store(true, Ordering::Relaxed);
         }
@@ -78,9 +62,9 @@ impl KeyCount {
 
     /// Sets the gauge if the number has changed, at most once a second. It reads the clock if the time is unknown.
     #[inline]
-    pub(crate) fn report_if_due(&self, time: ReplyTime, clock: &Clock) {
-        if self.0.is_changed.load(Ordering::Relaxed) {
-            let (now, due_at) = (time.0.unwrap_or_else(|| clock.now()), self.0.due_at.load(Ordering::Relaxed));
+    pub(crate) fn report_if_due(&self, time: Option<Moment>, clock: &Clock) {
+        if IS_ON && self.0.is_changed.load(Ordering::Relaxed) {
+            let (now, due_at) = (time.unwrap_or_else(|| clock.now()), self.0.due_at.load(Ordering::Relaxed));
             if now.micros() >= due_at {
                 self.report(now, due_at);
             }
@@ -104,18 +88,6 @@ impl CountedKeys {
     fn report(&self, keys: i64) {
         let total = if self.source == Source::Standby { STANDBY_KEYS.here() } else { STORE_KEYS.here() };
         total.fetch_add(keys - self.reported.swap(keys, Ordering::Relaxed), Ordering::Relaxed);
-        record(|| {
-            describe();
-            // Registered here, so that it begins at 0.
-            let _ = overflow_counter(self.source);
-            let keys = u32::try_from(total.load(Ordering::Relaxed).max(0)).unwrap_or(u32::MAX);
-            gauge!("rate_limited_keys", "source" => self.source.as_str()).set(keys);
-        });
+        key_count(self.source, u32::try_from(total.load(Ordering::Relaxed).max(0)).unwrap_or(u32::MAX));
     }
-}
-
-/// The counter of decisions by shared counters. They are reported at most once a second, so no handle is kept.
-pub(super) fn overflow_counter(source: Source) -> Counter {
-    describe();
-    counter!("rate_limited_overflow_total", "source" => source.as_str())
 }

@@ -1,33 +1,24 @@
 //! The events that are recorded. Each runs the recorder, which is code of the program: its panics are caught.
 
 use std::iter;
-#[cfg(feature = "redis")]
-use std::mem;
-#[cfg(feature = "redis")]
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
-use super::contained::record;
-use super::describe::describe;
-use super::key_count::{ReplyTime, overflow_counter};
-use super::rule_series::{RuleSeries, series_of};
-use super::rules_refused::loads;
-use super::{CallOutcome, DecidedCall};
+mod contained;
+mod describe;
+mod rule_series;
+
+use contained::record;
+use describe::describe_series;
+use rule_series::{RuleSeries, series_of};
+
+use super::{CallOutcome, DecidedCall, StoreOp};
 use crate::clock::{Clock, Moment};
-use crate::health::HealthState;
-use crate::metrics::StoreOp;
 use crate::request::Request;
 use crate::sync::process::PerProcess;
-#[cfg(feature = "redis")]
-use crate::sync::{Mutex, lock};
 use crate::{Error, ErrorKind, Limit, Source};
-
-/// Each rule of a call has the permits that are left of it.
-pub(crate) const WANTS_REPORTS: bool = true;
 
 /// Records a decision. An allowed one counts for each of its rules, a denied one for the rule that denied it.
 #[inline]
@@ -54,29 +45,10 @@ pub(crate) fn decided(call: &DecidedCall<'_>) {
 
 /// Records an allowed call of the fast path of the memory store.
 #[inline]
-pub(crate) fn allowed_fast(name: &'static str, request: &Request<'_>, left: FastAllowed) {
+pub(crate) fn allowed_fast(name: &'static str, request: &Request<'_>, remaining: u32) {
     record(|| {
-        allowed(series_of(name), Source::Store, request, left.remaining);
+        allowed(series_of(name), Source::Store, request, remaining);
     });
-}
-
-/// The permits left after an allowed call of the fast path, and its time.
-#[derive(Clone, Copy)]
-pub(crate) struct FastAllowed {
-    remaining: u32,
-    now: Moment,
-}
-
-impl FastAllowed {
-    #[inline]
-    pub(crate) fn new(remaining: u32, now: Moment) -> Self {
-        Self { remaining, now }
-    }
-
-    #[inline]
-    pub(crate) fn time(self) -> ReplyTime {
-        ReplyTime::new(self.now)
-    }
 }
 
 #[inline]
@@ -187,10 +159,10 @@ pub(crate) fn failed(error: &Error) {
 }
 
 /// The counters of all kinds. They are registered together, so that each begins at 0.
-pub(super) fn error_counters() -> &'static [Counter] {
+fn error_counters() -> &'static [Counter] {
     static COUNTERS: PerProcess<OnceLock<[Counter; KINDS.len()]>> = PerProcess::new();
     COUNTERS.here().get_or_init(|| {
-        describe();
+        describe_series();
         KINDS.map(|kind| counter!("rate_limited_errors_total", "kind" => kind.as_str()))
     })
 }
@@ -220,7 +192,7 @@ pub(crate) fn overflowed(source: Source, decisions: u64) {
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) fn shared_rules_version(version: u64) {
     record(|| {
-        describe();
+        describe_series();
         // A gauge is a float, which is exact up to 2^53 changes.
         gauge!("rate_limited_rules_version").set(version as f64);
     });
@@ -238,83 +210,27 @@ pub(crate) fn rules_loaded(origin: &'static str, is_in_force: bool) {
     });
 }
 
-// The sizes of batches, on their way from the worker to a caller.
-
-/// The sizes of batches that are not recorded yet. The worker adds them, and the next caller with a reply records them:
-/// a recorder is code of the program, which must not run on the worker's thread.
+/// Records the numbers of calls of batches.
 #[cfg(feature = "redis")]
-#[derive(Clone, Debug)]
-pub(crate) struct BatchSizes(Arc<WaitingSizes>);
-
-#[cfg(feature = "redis")]
-#[derive(Debug)]
-struct WaitingSizes {
-    has_any: AtomicBool,
-    sizes: Mutex<Vec<u32>>,
-}
-
-/// The most sizes that wait for a caller. Further ones are not recorded.
-#[cfg(feature = "redis")]
-const MAX_WAITING: usize = 1024;
-
-#[cfg(feature = "redis")]
-impl BatchSizes {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(WaitingSizes { has_any: AtomicBool::new(false), sizes: Mutex::default() }))
-    }
-
-    /// Adds the number of calls of a batch.
-    pub(crate) fn push(&self, calls: usize) {
-        let mut sizes = lock(&self.0.sizes);
-        if sizes.len() < MAX_WAITING {
-            sizes.push(u32::try_from(calls).unwrap_or(u32::MAX));
-        }
-        self.0.has_any.store(true, Ordering::Relaxed);
-    }
-
-    /// Records the sizes on the thread of a caller.
-    pub(crate) fn record(&self) {
-        if !self.0.has_any.load(Ordering::Relaxed) {
-            return;
-        }
-        let sizes = {
-            let mut sizes = lock(&self.0.sizes);
-            self.0.has_any.store(false, Ordering::Relaxed);
-            mem::take(&mut *sizes)
-        };
-        record(|| sizes.into_iter().for_each(|calls| batch_size().record(calls)));
-    }
+pub(crate) fn batches_sent(sizes: Vec<u32>) {
+    record(|| sizes.into_iter().for_each(|calls| batch_size().record(calls)));
 }
 
 #[cfg(feature = "redis")]
 fn batch_size() -> &'static Histogram {
     static BATCH_SIZE: PerProcess<OnceLock<Histogram>> = PerProcess::new();
     BATCH_SIZE.here().get_or_init(|| {
-        describe();
+        describe_series();
         histogram!("rate_limited_batch_size")
     })
 }
 
-// The duration of a call to a shared store.
-
-/// A call to a shared store. A call whose future is dropped is not recorded.
-pub(crate) struct StoreCall {
-    op: StoreOp,
-    began: Instant,
-}
-
-impl StoreCall {
-    pub(crate) fn begin(op: StoreOp) -> Self {
-        Self { op, began: Instant::now() }
-    }
-
-    /// Records the time since the begin.
-    pub(crate) fn end(self, is_ok: bool) {
-        record(|| {
-            error_counters();
-            histogram_of(self.op, is_ok).record(self.began.elapsed());
-        });
-    }
+/// Records a call to a shared store.
+pub(crate) fn store_called(op: StoreOp, is_ok: bool, duration: Duration) {
+    record(|| {
+        error_counters();
+        histogram_of(op, is_ok).record(duration);
+    });
 }
 
 fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
@@ -327,94 +243,61 @@ fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
     };
     let outcome = if is_ok { "ok" } else { "error" };
     HISTOGRAMS.here()[index][usize::from(is_ok)].get_or_init(|| {
-        describe();
+        describe_series();
         histogram!("rate_limited_store_seconds", "op" => op, "outcome" => outcome)
     })
 }
 
-// The gauges of the number and of the state of shared stores.
+// The gauges of the state of limiters.
 
-/// A shared store of this process. The gauge is 1 while each of them is up.
-///
-/// The limiter owns the value: its drop runs the recorder, which must not run on the thread of a worker.
-#[derive(Debug)]
-pub(crate) struct StoreUp(Arc<StoreState>);
-
-/// The state of a store, which its changes are written to. They are no longer counted once the limiter is dropped.
-#[derive(Debug)]
-pub(crate) struct StoreState {
-    state: AtomicU8,
+/// Passes the descriptions of the series to the recorder, once.
+#[cfg(feature = "redis")]
+pub(crate) fn describe() {
+    record(describe_series);
 }
 
-const DOWN: u8 = 0;
-const UP: u8 = 1;
-/// The limiter is dropped.
-const WITHDRAWN: u8 = 2;
-
-static STORES: PerProcess<AtomicU32> = PerProcess::new();
-static STORES_UP: PerProcess<AtomicU32> = PerProcess::new();
-
-impl StoreUp {
-    /// Adds a store in a state. The gauges show it once [`show_stores`] was called.
-    pub(crate) fn new(state: HealthState) -> Self {
-        STORES.here().fetch_add(1, Ordering::SeqCst);
-        let store = Self(Arc::new(StoreState { state: AtomicU8::new(DOWN) }));
-        store.0.change(if state == HealthState::Up { UP } else { DOWN });
-        store
-    }
-
-    /// Returns the state, for its changes.
-    #[cfg(feature = "redis")]
-    pub(crate) fn state(&self) -> Arc<StoreState> {
-        Arc::clone(&self.0)
-    }
-}
-
-impl Drop for StoreUp {
-    fn drop(&mut self) {
-        self.0.change(WITHDRAWN);
-        STORES.here().fetch_sub(1, Ordering::SeqCst);
-        show_stores();
-    }
-}
-
-impl StoreState {
-    /// Sets the state. It runs the recorder.
-    #[cfg(feature = "redis")]
-    pub(crate) fn set(&self, state: HealthState) {
-        record(describe);
-        self.change(if state == HealthState::Up { UP } else { DOWN });
-        show_stores();
-    }
-
-    fn change(&self, new: u8) {
-        let change = |old| (old != WITHDRAWN && old != new).then_some(new);
-        let Ok(old) = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change) else { return };
-        match (old, new) {
-            (_, UP) => drop(STORES_UP.here().fetch_add(1, Ordering::SeqCst)),
-            (UP, _) => drop(STORES_UP.here().fetch_sub(1, Ordering::SeqCst)),
-            _ => {}
-        }
-    }
-}
-
-/// Sets the gauges, again if another thread has changed the state meanwhile. It runs the recorder.
-pub(crate) fn show_stores() {
+/// Sets the number of shared stores, and whether each of them is up.
+pub(crate) fn stores(number: u32, are_up: bool) {
     record(|| {
-        let (gauge, up) = (gauge!("rate_limited_stores"), gauge!("rate_limited_store_up"));
-        loop {
-            let shown = present();
-            gauge.set(shown.0);
-            up.set(u8::from(shown.1));
-            if present() == shown {
-                break;
-            }
-        }
+        gauge!("rate_limited_stores").set(number);
+        gauge!("rate_limited_store_up").set(u8::from(are_up));
     });
 }
 
-/// Returns the number of stores, and whether there are any and each is up.
-fn present() -> (u32, bool) {
-    let stores = STORES.here().load(Ordering::SeqCst);
-    (stores, stores > 0 && STORES_UP.here().load(Ordering::SeqCst) == stores)
+/// Sets the number of keys that are counted exactly.
+pub(crate) fn key_count(source: Source, keys: u32) {
+    record(|| {
+        describe_series();
+        // Registered here, so that it begins at 0.
+        let _ = overflow_counter(source);
+        gauge!("rate_limited_keys", "source" => source.as_str()).set(keys);
+    });
+}
+
+/// The counter of decisions by shared counters. They are reported at most once a second, so no handle is kept.
+fn overflow_counter(source: Source) -> Counter {
+    describe_series();
+    counter!("rate_limited_overflow_total", "source" => source.as_str())
+}
+
+/// Sets the number of limiters whose last set of rules of an origin was refused.
+pub(crate) fn refused_sets(origin: &'static str, limiters: u32) {
+    record(|| gauge!("rate_limited_rules_refused", "origin" => origin).set(limiters));
+}
+
+/// Registers the series of an origin of rules.
+#[cfg(all(feature = "rules", feature = "redis"))]
+pub(crate) fn register_loads(origin: &'static str) {
+    record(|| drop(loads(origin)));
+}
+
+/// Returns the counters of sets that came into force and of those that were refused. It registers all series of the
+/// origin, so that each begins at 0.
+fn loads(origin: &'static str) -> [Counter; 2] {
+    describe_series();
+    gauge!("rate_limited_rules_refused", "origin" => origin).increment(0.0);
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    gauge!("rate_limited_rules_version").increment(0.0);
+    ["ok", "refused"]
+        .map(|outcome| counter!("rate_limited_rules_loads_total", "origin" => origin, "outcome" => outcome))
 }

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use metrics::{Counter, counter, gauge};
-
-use super::contained::record;
-use super::describe::describe;
+use super::refused_sets;
+#[cfg(all(feature = "rules", feature = "redis"))]
+use super::register_loads;
 use crate::sync::process::PerProcess;
 
 /// The last set of rules of one origin of a limiter. The gauge is the number of limiters whose last set was refused.
@@ -43,7 +42,7 @@ impl RulesRefused {
     /// Registers the series of the origin, so that each begins at 0.
     #[cfg(all(feature = "rules", feature = "redis"))]
     pub(crate) fn register(&self) {
-        record(|| drop(loads(self.origin)));
+        register_loads(self.origin);
     }
 
     /// Records that a set is in force or was refused. Does nothing once the limiter is dropped.
@@ -75,28 +74,14 @@ impl Drop for RulesRefused {
     }
 }
 
-/// Returns the counters of sets that came into force and of those that were refused. It registers all series of the
-/// origin, so that each begins at 0.
-pub(super) fn loads(origin: &'static str) -> [Counter; 2] {
-    describe();
-    gauge!("rate_limited_rules_refused", "origin" => origin).increment(0.0);
-    #[cfg(all(feature = "rules", feature = "redis"))]
-    gauge!("rate_limited_rules_version").increment(0.0);
-    ["ok", "refused"]
-        .map(|outcome| counter!("rate_limited_rules_loads_total", "origin" => origin, "outcome" => outcome))
-}
-
 /// Sets the gauge, again if another thread has changed the number meanwhile.
 fn show(origin: &'static str) {
-    record(|| {
-        let gauge = gauge!("rate_limited_rules_refused", "origin" => origin);
-        let limiters = || limiters(origin).load(Ordering::SeqCst);
-        loop {
-            let shown = limiters();
-            gauge.set(shown);
-            if limiters() == shown {
-                break;
-            }
+    let limiters = || limiters(origin).load(Ordering::SeqCst);
+    loop {
+        let shown = limiters();
+        refused_sets(origin, shown);
+        if limiters() == shown {
+            break;
         }
-    });
+    }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use super::CallOutcome;
-use super::describe::describe;
+use super::describe::describe_series;
 use crate::limit::WindowText;
+use crate::metrics::CallOutcome;
 use crate::sync::process::PerProcess;
 use crate::sync::{RwLock, read, write};
 use crate::{Limit, Source};
@@ -33,7 +33,7 @@ const OUTCOMES: usize = 3;
 impl RuleSeries {
     /// Registers the usual series of a rule, so that they begin at 0.
     fn new(name: &'static str) -> Self {
-        describe();
+        describe_series();
         let series = Self {
             name,
             decisions: Default::default(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 /// Passes the descriptions to the recorder, once.
-pub(super) fn describe() {
+pub(super) fn describe_series() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if IS_DONE.load(Ordering::Relaxed) || IS_DONE.swap(true, Ordering::Relaxed) {
         return;
