@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-#[cfg(all(feature = "rules", feature = "redis"))]
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -13,17 +11,19 @@ use crate::observer::Observers;
 use crate::request::CallOptions;
 use crate::request::options::{deadline_problem, is_valid_deadline, leases_problem};
 use crate::rule::RuleSet;
-#[cfg(feature = "redis")]
-use crate::store::redis::Secret;
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule};
 
 mod build;
 mod connection;
+#[cfg(feature = "redis")]
+mod redis;
 mod constructors;
 #[cfg(feature = "rules")]
 mod rules_file;
 
 use connection::{ConnectionOptions, Store};
+#[cfg(feature = "redis")]
+use redis::RedisOptions;
 #[cfg(feature = "rules")]
 use rules_file::FileOptions;
 
@@ -45,22 +45,17 @@ use rules_file::FileOptions;
 #[must_use = "a builder has no effect until `build` or `connect`"]
 pub struct Builder {
     connection: ConnectionOptions,
+    #[cfg(feature = "redis")]
+    redis: RedisOptions,
     options: CallOptions,
     rules: RuleSet,
     declared: BTreeSet<String>,
     #[cfg(feature = "rules")]
     rules_file: FileOptions,
-    /// The limiter follows the shared rules.
-    #[cfg(all(feature = "rules", feature = "redis"))]
-    follows_shared_rules: bool,
-    #[cfg(all(feature = "rules", feature = "redis"))]
-    shared_rules_cache: Option<PathBuf>,
     deadline: Duration,
     max_in_flight: u32,
     busy_poll: Duration,
     prefix: String,
-    #[cfg(feature = "redis")]
-    secret: Option<Result<Secret, Error>>,
     max_keys: usize,
     instances: u32,
     remember_denials: Duration,
@@ -74,21 +69,17 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             connection: ConnectionOptions::default(),
+            #[cfg(feature = "redis")]
+            redis: RedisOptions::default(),
             options: CallOptions::default(),
             rules: RuleSet::default(),
             declared: BTreeSet::new(),
             #[cfg(feature = "rules")]
             rules_file: FileOptions::default(),
-            #[cfg(all(feature = "rules", feature = "redis"))]
-            follows_shared_rules: false,
-            #[cfg(all(feature = "rules", feature = "redis"))]
-            shared_rules_cache: None,
             deadline: Duration::from_millis(100),
             max_in_flight: 100_000,
             busy_poll: Duration::from_micros(100),
             prefix: "rl".to_owned(),
-            #[cfg(feature = "redis")]
-            secret: None,
             max_keys: 1_000_000,
             instances: 1,
             remember_denials: Duration::from_secs(1),
@@ -146,37 +137,6 @@ impl Builder {
     /// Limiters with different prefixes share nothing.
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.prefix = prefix.as_ref().to_owned();
-        self
-    }
-
-    /// Makes keys unreadable in the store, for keys with personal data. Default: keys are readable.
-    ///
-    /// In each Redis key the text and parts are replaced by 128 bits of their HMAC-SHA-256 under this secret, of 16
-    /// bytes or more.
-    ///
-    /// - Processes that share counters need the same secret. With another secret every key starts with an empty
-    ///   counter. So a rotation of the secret grants each quota once more, and the old counters expire.
-    /// - The prefix, the algorithm and the window stay readable, and so do the names of rules in logs and metrics. In
-    ///   this process keys are not hashed.
-    /// - In a cluster a key's slot is the CRC16 of its name. A user who can choose keys can put all of them on one
-    ///   node, but not with a secret that the user does not know.
-    /// - [`Layout::Zset`](crate::Layout::Zset) cannot be used with it, because those sets are addressed by the key's
-    ///   text. `build` and `connect` reject a rule with such a limit. A decision about one fails with
-    ///   [`ErrorKind::Config`], and nothing is sent.
-    ///
-    /// A limiter in memory does not write keys anywhere and ignores the secret. `Debug` does not show the secret.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::Limiter;
-    ///
-    /// # let secret = [7; 32];
-    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").hash_keys(secret).build()?;
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn hash_keys(mut self, secret: impl AsRef<[u8]>) -> Self {
-        self.secret = Some(Secret::new(secret.as_ref()));
         self
     }
 
@@ -464,7 +424,10 @@ impl Builder {
     /// Checks the options and parses the URL.
     fn store(&self) -> Result<Store, Error> {
         self.check()?;
-        self.connection.store()
+        let store = self.connection.store()?;
+        #[cfg(feature = "redis")]
+        let store = self.redis.apply_to(store)?;
+        Ok(store)
     }
 
     /// Checks the options of this builder against their ranges.
@@ -502,21 +465,17 @@ impl Builder {
 }
 
 impl fmt::Debug for Builder {
-    /// Omits the connection, which may contain a password, and the secret of the keys.
+    /// Omits the connection, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             connection: _,
             #[cfg(feature = "redis")]
-                secret: _,
+            redis,
             options: CallOptions { on_error, leases, .. },
             rules,
             declared,
             #[cfg(feature = "rules")]
             rules_file,
-            #[cfg(all(feature = "rules", feature = "redis"))]
-            follows_shared_rules,
-            #[cfg(all(feature = "rules", feature = "redis"))]
-            shared_rules_cache,
             deadline,
             max_in_flight,
             busy_poll,
@@ -532,8 +491,8 @@ impl fmt::Debug for Builder {
         let mut debug = f.debug_struct("Builder");
         #[cfg(feature = "rules")]
         debug.field("rules_file", rules_file);
-        #[cfg(all(feature = "rules", feature = "redis"))]
-        debug.field("follows_shared_rules", follows_shared_rules).field("shared_rules_cache", shared_rules_cache);
+        #[cfg(feature = "redis")]
+        debug.field("redis", redis);
         debug
             .field("on_error", on_error)
             .field("rules", rules)

@@ -15,8 +15,6 @@ use crate::observer::Observers;
 #[cfg(feature = "rules")]
 use crate::rule::FileWatch;
 use crate::rule::RuleTable;
-#[cfg(all(feature = "rules", feature = "redis"))]
-use crate::rule::SharedRulesStatus;
 #[cfg(feature = "redis")]
 use crate::store::RedisStore;
 use crate::store::memory::MemoryStore;
@@ -37,6 +35,8 @@ pub(crate) mod wait_queue;
 
 pub use named::Named;
 pub(crate) use planned::{FastDecision, RuleDecision, decision_of};
+#[cfg(all(feature = "rules", feature = "redis"))]
+use shared_rules::SharedRulesStatus;
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use shared_rules::{Change, Published, SharedRules};
 

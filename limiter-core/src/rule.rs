@@ -27,13 +27,13 @@ mod plan;
 pub(crate) mod text;
 #[cfg(feature = "rules")]
 mod file;
-#[cfg(all(feature = "rules", feature = "redis"))]
-mod shared;
 
 pub(crate) use catalog::Catalog;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
 pub(crate) use layers::ResolvedRule;
+#[cfg(all(feature = "rules", feature = "redis"))]
+pub(crate) use layers::check_shared_text;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
 pub(crate) use plan::{OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleUse, Shadow, Trial, UnlimitedRule};
@@ -44,8 +44,6 @@ pub(crate) use rule_set::TextPlace;
 pub use rule_set::{Origin, RuleSet};
 pub(crate) use service_rule::{RegisteredRule, ServiceRule};
 pub(crate) use settings::{CallDefaults, Settings};
-#[cfg(all(feature = "rules", feature = "redis"))]
-pub(crate) use shared::{RulesCache, SharedRulesCache, SharedRulesStatus, SharedRulesUpdater, check_shared_text};
 pub(crate) use table::RuleTable;
 
 /// Settings for the annotated functions whose rule has a given name: see [`Builder::rule`](crate::Builder::rule).

@@ -23,17 +23,14 @@ use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::{Error, Limiter, Origin, RuleSet, Source};
 
-#[cfg(feature = "redis")]
-use crate::health::HealthState;
-#[cfg(feature = "redis")]
-use crate::metrics::StoreUp;
-
 #[cfg(feature = "test-util")]
 use crate::ErrorKind;
+#[cfg(feature = "redis")]
+use crate::builder::redis::Start;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore};
+use crate::store::redis::Endpoint;
 
 /// The checked options of a limiter. It is made by them once, and again in each child of `fork`.
 struct Recipe {
@@ -49,7 +46,7 @@ enum StoreRecipe {
     #[cfg(feature = "test-util")]
     Slow(Duration),
     #[cfg(feature = "redis")]
-    Redis(Endpoint, Arc<Naming>),
+    Redis(Endpoint),
 }
 
 impl Recipe {
@@ -116,7 +113,7 @@ impl Recipe {
                 (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store)), local)), overflows)
             }
             #[cfg(feature = "redis")]
-            StoreRecipe::Redis(endpoint, naming) => options.redis_backend(endpoint, naming, is_in_child),
+            StoreRecipe::Redis(endpoint) => options.redis_backend(endpoint, is_in_child),
         }
     }
 }
@@ -125,36 +122,22 @@ impl Builder {
     /// Builds a limiter whose file of rules is read already.
     pub(super) fn build_without_file(self) -> Result<Limiter, Error> {
         let (store, rules) = self.prepare()?;
-        #[cfg(all(feature = "rules", feature = "redis"))]
-        let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
+        #[cfg(feature = "redis")]
+        let start = Start::of(&self);
         let limiter = Recipe::limiter(self, store, rules);
         #[cfg(feature = "redis")]
-        if let Some(store) = limiter.inside().redis() {
-            store.start(None)?;
-        }
-        #[cfg(all(feature = "rules", feature = "redis"))]
-        if follows_shared_rules {
-            drop(limiter.follow_shared_rules(cache.as_deref())?);
-        }
+        start.begin(&limiter)?;
         Ok(limiter)
     }
 
     /// Builds a limiter whose file of rules is read already, and waits until it is connected.
     pub(super) async fn connect_without_file(self) -> Result<Limiter, Error> {
         let (store, rules) = self.prepare()?;
-        #[cfg(all(feature = "rules", feature = "redis"))]
-        let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
+        #[cfg(feature = "redis")]
+        let start = Start::of(&self);
         let limiter = Recipe::limiter(self, store, rules);
         #[cfg(feature = "redis")]
-        if let Some(store) = limiter.inside().redis() {
-            let (ready, is_ready) = ReadySignal::channel();
-            store.start(Some(ready))?;
-            is_ready.await?;
-        }
-        #[cfg(all(feature = "rules", feature = "redis"))]
-        if follows_shared_rules {
-            limiter.follow_shared_rules(cache.as_deref())?.await?;
-        }
+        start.complete(&limiter).await?;
         Ok(limiter)
     }
 
@@ -171,36 +154,8 @@ impl Builder {
             #[cfg(feature = "test-util")]
             Store::Slow(delay) => (StoreRecipe::Slow(delay), rules),
             #[cfg(feature = "redis")]
-            Store::Redis(endpoint) => {
-                let secret = self.secret.clone().transpose()?;
-                let naming = Naming::new(&self.prefix, secret, endpoint.is_cluster());
-                (StoreRecipe::Redis(endpoint, Arc::new(naming)), rules)
-            }
+            Store::Redis(endpoint) => (StoreRecipe::Redis(endpoint), rules),
         })
-    }
-
-    #[cfg(feature = "redis")]
-    fn redis_backend(&self, endpoint: &Endpoint, naming: &Arc<Naming>, is_in_child: bool) -> (Backend, Arc<Overflows>) {
-        let options = self.local_options(endpoint.slots(), is_in_child);
-        let (local, overflows) = (options.new_local(), options.overflows);
-        let mut health_observers = self.health_observers.clone();
-        let store_up = StoreUp::new(HealthState::Connecting);
-        health_observers.add({
-            let state = store_up.state();
-            move |health| state.set(health.state)
-        });
-        let options = Options {
-            naming: Arc::clone(naming),
-            deadline: self.deadline,
-            busy_poll: self.busy_poll,
-            max_in_flight: self.max_in_flight,
-            clock: self.clock.clone(),
-            local: Arc::clone(&local),
-            health_observers: Arc::new(health_observers),
-        };
-        let store = Box::new(RedisStore::new(endpoint.clone_without_state(), options));
-        let guard = Guard::new(RemoteStore::Redis(store), local).with_store_up(store_up);
-        (Backend::Guarded(guard), overflows)
     }
 
     pub(crate) fn memory(self, rules: RuleTable) -> Limiter {
@@ -223,7 +178,7 @@ impl Builder {
     }
 
     /// The options of the local state beside a store with this number of slots.
-    fn local_options(&self, slots: u16, is_in_child: bool) -> LocalOptions {
+    pub(super) fn local_options(&self, slots: u16, is_in_child: bool) -> LocalOptions {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
         let standby = StandbyConfig { max_keys, instances, slots, is_in_child };
@@ -234,7 +189,7 @@ impl Builder {
     /// Checks the rules, and reads `RATE_LIMITED_MODE`.
     fn rule_table(&self) -> Result<RuleTable, Error> {
         #[cfg(feature = "redis")]
-        let hashes_keys = self.secret.clone().transpose()?.is_some();
+        let hashes_keys = self.redis.secret()?.is_some();
         #[cfg(not(feature = "redis"))]
         let hashes_keys = false;
         let (rules, declared) = (self.rules.clone(), self.declared.clone());

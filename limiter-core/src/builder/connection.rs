@@ -1,12 +1,8 @@
 //! The options of the connection to a store: its address, credentials and certificates.
 
-#[cfg(feature = "redis")]
-use crate::Credentials;
-#[cfg(feature = "tls")]
-use crate::Tls;
 use crate::builder::Builder;
 #[cfg(feature = "redis")]
-use crate::store::redis::{Endpoint, Provider, Server};
+use crate::store::redis::Endpoint;
 use crate::{Error, ErrorKind};
 
 #[cfg(feature = "test-util")]
@@ -14,20 +10,16 @@ use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct ConnectionOptions {
-    target: Target,
-    #[cfg(feature = "tls")]
-    tls: Option<Tls>,
-    #[cfg(feature = "redis")]
-    provider: Option<Provider>,
+    pub(super) target: Target,
 }
 
 #[derive(Default)]
-enum Target {
+pub(super) enum Target {
     #[default]
     Memory,
     Url(String),
     #[cfg(feature = "redis")]
-    Client(Box<redis::Client>),
+    Redis(Endpoint),
     #[cfg(feature = "test-util")]
     Failing(ErrorKind),
     #[cfg(feature = "test-util")]
@@ -48,28 +40,6 @@ impl Builder {
     /// ```
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
         self.connection.target = Target::Url(url.as_ref().to_owned());
-        self
-    }
-
-    /// Sets the store by a client of the `redis` crate instead of a URL.
-    ///
-    /// The limiter uses the client's address, user, password, database and certificates. It opens a connection of its
-    /// own, and always uses RESP3. The client must come from `rate_limited::redis`, the version of the `redis` crate
-    /// that the limiter is built with.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::{Limiter, redis};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let client = redis::Client::open("redis://127.0.0.1:6379/3")?;
-    /// let limiter = Limiter::builder().client(client).build()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn client(mut self, client: redis::Client) -> Self {
-        self.connection.target = Target::Client(Box::new(client));
         self
     }
 
@@ -125,47 +95,6 @@ impl Builder {
         self.connection.target = Target::Slow(delay);
         self
     }
-
-    /// Sets the certificates for a store over TLS, instead of those that the system trusts: see [`Tls`].
-    ///
-    /// The store's URL must be one with TLS, or [`build`](Builder::build) fails with [`ErrorKind::Config`].
-    #[cfg(feature = "tls")]
-    pub fn tls(mut self, tls: Tls) -> Self {
-        self.connection.tls = Some(tls);
-        self
-    }
-
-    /// Sets a provider of user and password, for credentials that change while the program runs. It is called before
-    /// every connection, and its credentials replace those of the URL.
-    ///
-    /// The provider runs on a thread where it may block, one call at a time. Connections that are opened meanwhile use
-    /// the same credentials. An attempt to connect takes at most 1 s, the first one of [`connect`](Builder::connect) at
-    /// most 4 s. The provider's time is part of that. If the provider panics, the attempt fails with
-    /// [`ErrorKind::Config`], and [`on_error`](Builder::on_error) decides about calls.
-    ///
-    /// An open connection stays open when credentials change. An operator who revokes a password must end its
-    /// connections as well, by `CLIENT KILL` or `ACL DELUSER`. The limiter then reconnects with new credentials from
-    /// the provider.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use std::fs;
-    /// use rate_limited::{Credentials, Limiter};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .url("redis://redis.internal")
-    ///     .credentials(|| {
-    ///         let password = fs::read_to_string("/run/secrets/redis").unwrap_or_default();
-    ///         Credentials::new("limiter", password.trim_end())
-    ///     })
-    ///     .build()?;
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn credentials(mut self, provider: impl Fn() -> Credentials + Send + Sync + 'static) -> Self {
-        self.connection.provider = Some(Provider::new(provider));
-        self
-    }
 }
 
 /// The store of a new limiter.
@@ -180,63 +109,18 @@ pub(super) enum Store {
 }
 
 impl ConnectionOptions {
-    /// Returns the store that the options describe.
+    /// Returns the store that the options name.
     pub(super) fn store(&self) -> Result<Store, Error> {
-        let store = match &self.target {
-            Target::Memory => Store::Memory,
-            Target::Url(url) => Store::from_url(url)?,
+        match &self.target {
+            Target::Memory => Ok(Store::Memory),
+            Target::Url(url) => Store::from_url(url),
             #[cfg(feature = "redis")]
-            Target::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
+            Target::Redis(endpoint) => Ok(Store::Redis(endpoint.clone_without_state())),
             #[cfg(feature = "test-util")]
-            Target::Failing(kind) => Store::Failing(*kind),
+            Target::Failing(kind) => Ok(Store::Failing(*kind)),
             #[cfg(feature = "test-util")]
-            Target::Slow(delay) => Store::Slow(*delay),
-        };
-        match store {
-            Store::Memory => self.memory(),
-            #[cfg(feature = "redis")]
-            Store::Redis(Endpoint::Single(server)) => {
-                Ok(Store::Redis(Endpoint::Single(Box::new(self.with_options(*server)?))))
-            }
-            #[cfg(feature = "redis")]
-            Store::Redis(Endpoint::Cluster(seeds)) => {
-                let seeds = seeds.into_iter().map(|seed| self.with_options(seed));
-                Ok(Store::Redis(Endpoint::Cluster(seeds.collect::<Result<_, _>>()?)))
-            }
-            // A test may keep the credentials and certificates of the program's own options.
-            #[cfg(feature = "test-util")]
-            Store::Failing(_) | Store::Slow(_) => Ok(store),
+            Target::Slow(delay) => Ok(Store::Slow(*delay)),
         }
-    }
-
-    /// Returns the memory store, unless there are options that only a server has.
-    fn memory(&self) -> Result<Store, Error> {
-        #[cfg(feature = "redis")]
-        if self.provider.is_some() {
-            return Err(config_error(
-                "`credentials` must be used with a server, got the store `memory:`: write a URL such as `redis://host`",
-            ));
-        }
-        #[cfg(feature = "tls")]
-        if self.tls.is_some() {
-            return Err(config_error(
-                "`tls` must be used with a server, got the store `memory:`: write a URL such as `rediss://host`",
-            ));
-        }
-        Ok(Store::Memory)
-    }
-
-    #[cfg(feature = "redis")]
-    fn with_options(&self, server: Server) -> Result<Server, Error> {
-        #[cfg(feature = "tls")]
-        let server = match &self.tls {
-            Some(tls) => server.with_tls(tls)?,
-            None => server,
-        };
-        Ok(match &self.provider {
-            Some(provider) => server.with_provider(provider.clone()),
-            None => server,
-        })
     }
 }
 
@@ -254,11 +138,8 @@ impl Store {
                 )))
             }
             #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" => {
-                Ok(Self::Redis(Endpoint::Single(Box::new(Server::from_url(url)?))))
-            }
-            #[cfg(feature = "redis")]
-            "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds_from_url(url)?))),
+            "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
+            | "rediss-cluster" => Endpoint::from_url(url).map(Self::Redis),
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
             | "rediss-cluster" => Err(config_error(format!(
@@ -280,6 +161,6 @@ impl Store {
     }
 }
 
-fn config_error(problem: impl Into<String>) -> Error {
+pub(super) fn config_error(problem: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, problem)
 }

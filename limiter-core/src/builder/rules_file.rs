@@ -107,79 +107,13 @@ impl RulesFile {
 // The option to follow the shared rules.
 
 impl Builder {
-    /// Makes the limiter follow the shared rules: one text for all processes, which [`SharedRules`](crate::SharedRules)
-    /// or the command `limiter` publishes in the store. Default: it does not. Needs the features `rules` and `redis`.
-    ///
-    /// A process sends a GET every 450 to 500 ms on its connection, and reads the text when the version has changed.
-    /// [`connect`](Builder::connect) reads it once before it returns, and fails if the store refuses that.
-    /// [`build`](Builder::build) does not wait.
-    ///
-    /// - The rules are a layer of their own, after [`set_rules`](crate::Limiter::set_rules) and before the file.
-    /// - A text that is missing, or that this process cannot use, changes nothing: the last good rules stay in force. The
-    ///   log gets one error for each distinct mistake, with line and column: see
-    ///   [`shared_rules_error`](crate::Limiter::shared_rules_error).
-    /// - Names are not compared with the functions of this program: several services may share one text.
-    /// - Until the first text is read, a rule of `configured` limits that has none elsewhere is treated as if the store
-    ///   had failed. Its `on_error` decides, with `standby` as `closed`.
-    /// - A store that has lost the text gets it back from a process that may write it. See docs/rules.md.
-    /// - After a failover that takes a change back, all processes follow the older text and log it.
-    /// - A child of `fork` follows the rules from its first call on.
-    ///
-    /// `shared = true` at the top of the [file of rules](Builder::rules_file) does the same. The user of the process needs
-    /// the permissions `%R~rl-rules:* +get +mget`, with its [`prefix`](Builder::prefix) in place of `rl`. Redis 6.2 has no
-    /// `%R~`: there `~rl-rules:*` permits writing too.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::Limiter;
-    ///
-    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").shared_rules().build()?;
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn shared_rules(mut self) -> Self {
-        self.follows_shared_rules = true;
-        self
-    }
-
-    /// Keeps the last good text of the [shared rules](Builder::shared_rules) in this file, for a process that starts while
-    /// the store is away or empty. Default: no file. Needs the features `rules` and `redis`.
-    ///
-    /// [`build`](Builder::build) reads the file. Its rules are in force until the store answers. They are put back into a
-    /// store that has lost its text, if a poll has confirmed them in the last 24 hours. The file is replaced at once when
-    /// another text is in force, and each hour. Only the user of the process may read it.
-    ///
-    /// - The file belongs to one `url` with its database, and to one [`prefix`](Builder::prefix). That of others, a
-    ///   damaged one, and one that cannot be read are not used: the log has a warning, and the file is replaced.
-    /// - A file that cannot be written is a warning in the log.
-    /// - Processes with the same shared rules may use one file.
-    ///
-    /// # Errors
-    /// `build` and `connect` return [`ErrorKind::Config`] for an empty path, for one with a directory or a file of another
-    /// kind, which is not replaced, and for a limiter without shared rules.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::Limiter;
-    ///
-    /// # let directory = std::env::temp_dir();
-    /// # let path = directory.join("rate-limited-example-cache");
-    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").shared_rules().shared_rules_cache(path).build()?;
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn shared_rules_cache(mut self, path: impl AsRef<Path>) -> Self {
-        self.shared_rules_cache = Some(path.as_ref().to_owned());
-        self
-    }
-
     /// Returns whether the limiter is to follow the shared rules.
     pub(super) fn follows_shared_rules(&self) -> bool {
         #[cfg(feature = "redis")]
-        let is_set = self.follows_shared_rules;
-        #[cfg(not(feature = "redis"))]
-        let is_set = false;
-        is_set || self.rules.is_shared || self.rules_file.is_shared()
+        if self.redis.follows_shared_rules() {
+            return true;
+        }
+        self.rules.is_shared || self.rules_file.is_shared()
     }
 
     /// Checks that the store can have shared rules.
@@ -188,20 +122,7 @@ impl Builder {
     /// [`ErrorKind::Config`] for a store in this process, and for a cache without a path or without shared rules.
     pub(super) fn check_shared_rules(&self, store: &Store) -> Result<(), Error> {
         #[cfg(feature = "redis")]
-        if self.shared_rules_cache.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
-            return Err(Error::new(
-                ErrorKind::Config,
-                "`shared_rules_cache` must be the path of a file, got an empty one: write one, or leave it out",
-            ));
-        }
-        #[cfg(feature = "redis")]
-        if self.shared_rules_cache.is_some() && !self.follows_shared_rules() {
-            return Err(Error::new(
-                ErrorKind::Config,
-                "`shared_rules_cache` must be used with shared rules, got a limiter that does not follow them: call \
-                 `Builder::shared_rules`, or leave it out",
-            ));
-        }
+        self.redis.check_cache(self.follows_shared_rules())?;
         if self.follows_shared_rules() && matches!(store, Store::Memory) {
             return Err(Error::new(
                 ErrorKind::Config,

@@ -6,9 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::limiter::Limiter;
-use crate::rule::{RulesCache, SharedRulesCache, SharedRulesStatus, SharedRulesUpdater, check_shared_text};
-use crate::store::redis::{NewText, PublishedText, RedisStore, RulesCall};
+use crate::rule::check_shared_text;
+use crate::store::redis::{NewText, PublishedText, RedisStore};
 use crate::{Error, ErrorKind, Origin};
+
+mod cache;
+mod updater;
+
+use cache::SharedRulesCache;
+pub(super) use updater::SharedRulesStatus;
+use updater::{RulesCache, SharedRulesUpdater};
 
 impl Limiter {
     /// Returns the version of the [shared rules](crate::Builder::shared_rules) in force in this process, 1 or more. 0
@@ -136,7 +143,7 @@ impl SharedRules {
     /// # Cancel safety
     /// Nothing changes.
     pub async fn read(&self) -> Result<Published, Error> {
-        self.limiter.redis()?.call_rules(|reply_to| RulesCall::Read { reply_to }).await.map(Published::from)
+        self.limiter.redis()?.read_rules().await.map(Published::from)
     }
 
     /// Publishes a text and returns its version.
@@ -154,8 +161,7 @@ impl SharedRules {
         let Change { based_on, who, why } = change;
         check_detail("who", &who)?;
         check_detail("why", &why)?;
-        let text = Box::new(NewText { based_on, toml: toml.to_owned(), who, why });
-        self.limiter.redis()?.call_rules(|reply_to| RulesCall::Publish { text, reply_to }).await
+        self.limiter.redis()?.publish_rules(NewText { based_on, toml: toml.to_owned(), who, why }).await
     }
 
     /// Reads the last texts, from the newest: at most `max_entries`, 100 and 8 MB.
@@ -166,8 +172,7 @@ impl SharedRules {
     /// # Cancel safety
     /// Nothing changes.
     pub async fn history(&self, max_entries: usize) -> Result<Vec<Published>, Error> {
-        let history = |reply_to| RulesCall::History { max_entries, reply_to };
-        let entries = self.limiter.redis()?.call_rules(history).await?;
+        let entries = self.limiter.redis()?.rules_history(max_entries).await?;
         Ok(entries.into_iter().map(Published::from).collect())
     }
 

@@ -416,3 +416,12 @@ impl ResolvedRule {
         self.layers.iter().map(|(_, rule)| rule.rule.overrides.len()).sum()
     }
 }
+
+/// Checks a text of shared rules without those of any program.
+///
+/// # Errors
+/// [`ErrorKind::Config`] with the line and the column of the mistake.
+#[cfg(all(feature = "rules", feature = "redis"))]
+pub(crate) fn check_shared_text(toml: &str) -> Result<(), Error> {
+    Layer::of_shared(RuleSet::from_shared_text(toml)?).map(drop)
+}

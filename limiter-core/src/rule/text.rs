@@ -59,7 +59,7 @@ impl RuleSet {
     /// As for a text of its own, and [`ErrorKind::Config`](crate::ErrorKind::Config) for `strict` or `shared`, and for
     /// more than 1 MB.
     #[cfg(feature = "redis")]
-    pub(super) fn from_shared_text(text: &str) -> Result<Self, Error> {
+    pub(crate) fn from_shared_text(text: &str) -> Result<Self, Error> {
         let shared = || {
             if text.len() > MAX_SHARED_BYTES {
                 let bytes = text.len();

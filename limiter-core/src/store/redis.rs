@@ -27,23 +27,24 @@ mod shared_rules;
 mod worker;
 mod worker_handle;
 
-pub(crate) use endpoint::{Endpoint, ReadySignal};
-pub(crate) use naming::{Naming, Secret};
+pub(crate) use endpoint::Endpoint;
+pub(crate) use naming::Secret;
 pub use server::Credentials;
+pub(crate) use server::Provider;
 #[cfg(feature = "tls")]
 pub use server::Tls;
-pub(crate) use server::{Provider, Server};
 #[cfg(feature = "rules")]
-pub(crate) use shared_rules::{
-    CachedText, NewText, PublishedText, RulesCall, SharedTextObserver, StoredText, StoredVersion, nothing_published,
-};
+pub(crate) use shared_rules::{CachedText, NewText, PublishedText, SharedTextObserver, StoredText, StoredVersion};
 
 use busy_polling::usable_limit;
+use endpoint::ReadySignal;
 #[cfg(feature = "rules")]
 use endpoint::worker_stopped;
 use health::HealthBoard;
-use naming::RedisKeys;
+use naming::{Naming, RedisKeys};
 use script::command::Action;
+#[cfg(feature = "rules")]
+use shared_rules::{ReplyTo, RulesCall};
 use worker::call::CallResult;
 use worker::{Renewal, WorkerSettings};
 use worker_handle::WorkerHandle;
@@ -69,15 +70,20 @@ pub(crate) struct RedisStore {
     /// Started with the limiter, or by the first call of a child of `fork`.
     worker: OnceCell<WorkerHandle>,
     endpoint: Endpoint,
+    naming: Arc<Naming>,
     options: Options,
     /// The user of the shared rules, once the limiter follows them.
     #[cfg(feature = "rules")]
     rules_observer: OnceLock<Arc<dyn SharedTextObserver>>,
 }
 
+/// The options of a store, and what it shares with its limiter.
 #[derive(Debug)]
 pub(crate) struct Options {
-    pub(crate) naming: Arc<Naming>,
+    /// The start of the names of its keys.
+    pub(crate) prefix: String,
+    /// The secret that replaces keys by digests in names.
+    pub(crate) secret: Option<Secret>,
     pub(crate) deadline: Duration,
     pub(crate) busy_poll: Duration,
     pub(crate) max_in_flight: u32,
@@ -86,34 +92,50 @@ pub(crate) struct Options {
     pub(crate) health_observers: Arc<HealthObservers>,
 }
 
-impl Options {
-    fn start_worker(&self, endpoint: &Endpoint, ready: Option<ReadySignal>) -> Result<WorkerHandle, Error> {
-        let (naming, local) = (Arc::clone(&self.naming), Arc::clone(&self.local));
-        let health = Arc::new(HealthBoard::new(endpoint.to_string(), &self.health_observers));
-        let (deadline, busy_poll) = (self.deadline, usable_limit(self.busy_poll));
-        let (clock, batch_sizes) = (self.clock.clone(), BatchSizes::new());
-        let settings = WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes };
-        WorkerHandle::start(endpoint, settings, self.max_in_flight, ready)
-    }
-}
-
 impl RedisStore {
+    /// Creates a store that is not started yet.
     pub(crate) fn new(endpoint: Endpoint, options: Options) -> Self {
+        let naming = Arc::new(Naming::new(&options.prefix, options.secret.clone(), endpoint.is_cluster()));
         Self {
             worker: OnceCell::new(),
             endpoint,
+            naming,
             options,
             #[cfg(feature = "rules")]
             rules_observer: OnceLock::new(),
         }
     }
 
-    /// Starts the worker, which connects at once. `ready` gets the result of the first attempt.
+    /// Starts the worker, which connects at once.
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub(crate) fn start(&self, ready: Option<ReadySignal>) -> Result<(), Error> {
-        self.worker.get_or_try_init(|| self.options.start_worker(&self.endpoint, ready)).map(drop)
+    pub(crate) fn start(&self) -> Result<(), Error> {
+        self.worker.get_or_try_init(|| self.start_worker(None)).map(drop)
+    }
+
+    /// Starts the worker, and waits for the result of its first attempt to connect.
+    ///
+    /// # Errors
+    /// The system cannot start a thread, or the attempt has failed.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        let (ready, is_ready) = ReadySignal::channel();
+        self.worker.get_or_try_init(|| self.start_worker(Some(ready)))?;
+        is_ready.await
+    }
+
+    fn start_worker(&self, ready: Option<ReadySignal>) -> Result<WorkerHandle, Error> {
+        let Options { deadline, busy_poll, max_in_flight, clock, local, health_observers, .. } = &self.options;
+        let settings = WorkerSettings {
+            naming: Arc::clone(&self.naming),
+            deadline: *deadline,
+            busy_poll: usable_limit(*busy_poll),
+            clock: clock.clone(),
+            local: Arc::clone(local),
+            health: Arc::new(HealthBoard::new(self.endpoint.to_string(), health_observers)),
+            batch_sizes: BatchSizes::new(),
+        };
+        WorkerHandle::start(&self.endpoint, settings, *max_in_flight, ready)
     }
 
     /// Returns the health of the store. It starts the worker, as a call would.
@@ -127,7 +149,7 @@ impl RedisStore {
     /// Returns the worker, and starts it in a child of `fork`.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
         self.worker.get_or_try_init(|| {
-            let worker = self.options.start_worker(&self.endpoint, None)?;
+            let worker = self.start_worker(None)?;
             #[cfg(feature = "rules")]
             if let Some(observer) = self.rules_observer.get() {
                 worker.send_rules_call(RulesCall::Follow { observer: Arc::clone(observer), first: None });
@@ -164,15 +186,36 @@ impl RedisStore {
         async { is_read.await?.unwrap_or_else(|_| Err(worker_stopped())) }
     }
 
-    /// Executes an operation on the shared rules.
+    /// Reads the present text of the shared rules. Its version is 0 if there is none.
     ///
     /// # Errors
-    /// The failure of the store, and those of the operation.
+    /// The failure of the store.
     #[cfg(feature = "rules")]
-    pub(crate) async fn call_rules<T>(
-        &self,
-        call: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> RulesCall,
-    ) -> Result<T, Error> {
+    pub(crate) async fn read_rules(&self) -> Result<PublishedText, Error> {
+        self.call_rules(|reply_to| RulesCall::Read { reply_to }).await
+    }
+
+    /// Reads the newest entries of the history of the shared rules, from the newest.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    #[cfg(feature = "rules")]
+    pub(crate) async fn rules_history(&self, max_entries: usize) -> Result<Vec<PublishedText>, Error> {
+        self.call_rules(|reply_to| RulesCall::History { max_entries, reply_to }).await
+    }
+
+    /// Publishes a text of shared rules, and returns its version.
+    ///
+    /// # Errors
+    /// The failure of the store. [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if the text is based on another
+    /// version than the present one.
+    #[cfg(feature = "rules")]
+    pub(crate) async fn publish_rules(&self, text: NewText) -> Result<u64, Error> {
+        self.call_rules(|reply_to| RulesCall::Publish { text: Box::new(text), reply_to }).await
+    }
+
+    #[cfg(feature = "rules")]
+    async fn call_rules<T>(&self, call: impl FnOnce(ReplyTo<T>) -> RulesCall) -> Result<T, Error> {
         let (reply_to, reply) = oneshot::channel();
         self.worker()?.send_rules_call(call(reply_to));
         AtHome::new(unconstrained(reply)).await?.unwrap_or_else(|_| Err(worker_stopped()))
@@ -182,18 +225,18 @@ impl RedisStore {
     /// password.
     #[cfg(feature = "rules")]
     pub(crate) fn rules_place(&self) -> String {
-        let (prefix, database) = (self.options.naming.prefix(), self.endpoint.database());
+        let (prefix, database) = (self.naming.prefix(), self.endpoint.database());
         format!("{}, database {database}, prefix `{prefix}`", self.endpoint)
     }
 
     /// The name of a request's counter; `None` if it would contain a key that must be hidden.
     pub(crate) fn key_name(&self, request: &Request<'_>) -> Option<String> {
-        self.options.naming.name(request)
+        self.naming.name(request)
     }
 
     /// A key as it appears in names.
     pub(crate) fn subject(&self, key: &Key) -> String {
-        self.options.naming.subject(key).to_string()
+        self.naming.subject(key).to_string()
     }
 
     /// Decides, and takes the permits if they fit.
@@ -215,7 +258,7 @@ impl RedisStore {
     pub(crate) fn renew(&self, request: &Request<'_>) {
         let request = Request { cost: 0, ..*request };
         // A call by the store meets the same errors, and reports them.
-        if let (Ok(keys), Ok(worker)) = (RedisKeys::new(&[request], &self.options.naming), self.worker()) {
+        if let (Ok(keys), Ok(worker)) = (RedisKeys::new(&[request], &self.naming), self.worker()) {
             worker.send_renewal(Renewal { request: OwnedRequest::from(&request), keys });
         }
     }
@@ -244,6 +287,6 @@ impl RedisStore {
     ) -> CallResult {
         let worker = self.worker().map_err(|error| StoreFailure { error, reservation: None })?;
         let timeout = timeout.unwrap_or(self.options.deadline);
-        worker.call(ticket, action, requests, &self.options.naming, timeout).await
+        worker.call(ticket, action, requests, &self.naming, timeout).await
     }
 }

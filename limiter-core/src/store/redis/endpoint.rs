@@ -7,7 +7,9 @@ use std::pin::Pin;
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
-use crate::store::redis::server::Server;
+#[cfg(feature = "tls")]
+use crate::store::redis::server::Tls;
+use crate::store::redis::server::{Provider, Server};
 use crate::store::redis::slot;
 use crate::{Error, ErrorKind};
 
@@ -19,6 +21,47 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
+    /// Parses a URL whose scheme is one of Redis.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a URL that names no server.
+    pub(crate) fn from_url(url: &str) -> Result<Self, Error> {
+        if url.starts_with("redis-cluster:") || url.starts_with("rediss-cluster:") {
+            Server::seeds_from_url(url).map(Self::Cluster)
+        } else {
+            Server::from_url(url).map(|server| Self::Single(Box::new(server)))
+        }
+    }
+
+    /// Returns the server that a client of the program connects to, with the client's user, database and certificates.
+    pub(crate) fn from_client(client: &redis::Client) -> Self {
+        Self::Single(Box::new(Server::from_client(client)))
+    }
+
+    /// Sets the certificates.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a server without TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn with_tls(self, tls: &Tls) -> Result<Self, Error> {
+        Ok(match self {
+            Self::Single(server) => Self::Single(Box::new(server.with_tls(tls)?)),
+            Self::Cluster(seeds) => {
+                Self::Cluster(seeds.into_iter().map(|seed| seed.with_tls(tls)).collect::<Result<_, _>>()?)
+            }
+        })
+    }
+
+    /// Sets the provider of the user and the password. It is called before each attempt to connect.
+    pub(crate) fn with_provider(self, provider: &Provider) -> Self {
+        match self {
+            Self::Single(server) => Self::Single(Box::new(server.with_provider(provider.clone()))),
+            Self::Cluster(seeds) => {
+                Self::Cluster(seeds.into_iter().map(|seed| seed.with_provider(provider.clone())).collect())
+            }
+        }
+    }
+
     /// The number of slots that keys are distributed over.
     pub(crate) fn slots(&self) -> u16 {
         match self {

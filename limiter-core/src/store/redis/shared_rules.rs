@@ -19,7 +19,6 @@ mod command;
 mod poll;
 mod server;
 
-pub(crate) use poll::nothing_published;
 pub(crate) use server::RulesServer;
 
 /// The user of the texts that a process reads. Its methods run on a thread where they may block.
@@ -41,8 +40,8 @@ pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
     /// Reports that this process cannot put a text back, and tries again.
     fn put_back_refused(&self, error: &Error);
 
-    /// Reports that the store has no text, and this process has read none.
-    fn nothing_published(&self);
+    /// Reports, by an error, that the store has no text and this process has read none.
+    fn nothing_published(&self, error: &Error);
 
     /// Receives the reason why no text can be read. The next poll follows.
     fn unreadable(&self, error: &Error);
@@ -80,7 +79,7 @@ pub(crate) struct NewText {
     pub(crate) why: String,
 }
 
-type ReplyTo<T> = oneshot::Sender<Result<T, Error>>;
+pub(super) type ReplyTo<T> = oneshot::Sender<Result<T, Error>>;
 
 /// An operation on the shared rules, for the thread of the worker.
 pub(crate) enum RulesCall {

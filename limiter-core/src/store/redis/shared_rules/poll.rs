@@ -130,7 +130,7 @@ impl Follower {
             }
             Err(PollError::Missing) if self.known.is_none() => {
                 self.was_unreadable = true;
-                self.observe(|observer| observer.nothing_published()).await;
+                self.observe(|observer| observer.nothing_published(&nothing_published())).await;
                 Ok(())
             }
             Err(PollError::Missing) => {
@@ -247,7 +247,7 @@ impl Follower {
 }
 
 /// The error of a store without a text.
-pub(crate) fn nothing_published() -> Error {
+fn nothing_published() -> Error {
     Error::new(ErrorKind::Config, "the store has no shared rules: publish a text")
 }
 
@@ -291,7 +291,7 @@ mod tests {
 
         fn put_back_refused(&self, _: &Error) {}
 
-        fn nothing_published(&self) {}
+        fn nothing_published(&self, _: &Error) {}
 
         fn unreadable(&self, _: &Error) {}
 

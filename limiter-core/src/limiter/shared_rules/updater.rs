@@ -5,28 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use std::{fmt, str};
 
-use crate::rule::layers::Layer;
-use crate::rule::{Origin, RulesStatus, log_apart};
+use crate::limiter::shared_rules::cache::{Saved, SharedRulesCache};
+use crate::rule::{RulesStatus, log_apart};
 use crate::run::run_contained;
-use crate::store::redis::{CachedText, SharedTextObserver, StoredText, StoredVersion, nothing_published};
+use crate::store::redis::{CachedText, SharedTextObserver, StoredText, StoredVersion};
 use crate::sync::process::ProcessValue;
-use crate::{Error, ErrorKind, RuleSet, TARGET, metrics};
-
-mod cache;
+use crate::{Error, ErrorKind, Origin, RuleSet, TARGET, metrics};
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;
-
-use cache::Saved;
-pub(crate) use cache::SharedRulesCache;
-
-/// Checks a text of shared rules without those of any program.
-///
-/// # Errors
-/// [`ErrorKind::Config`] with the line and the column of the mistake.
-pub(crate) fn check_shared_text(toml: &str) -> Result<(), Error> {
-    Layer::of_shared(RuleSet::from_shared_text(toml)?).map(drop)
-}
 
 /// The version of the shared rules in force, and their present error.
 #[derive(Debug)]
@@ -200,10 +187,9 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
         });
     }
 
-    fn nothing_published(&self) {
-        let error = nothing_published();
+    fn nothing_published(&self, error: &Error) {
         run_contained(|| {
-            if self.status.problems().fail(&error) {
+            if self.status.problems().fail(error) {
                 tracing::warn!(target: TARGET, %error, "the process runs without shared rules");
             }
         });

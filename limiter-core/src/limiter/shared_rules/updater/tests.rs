@@ -5,7 +5,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
-use crate::rule::RuleTable;
+use crate::rule::{RuleTable, check_shared_text};
 
 /// Held by each test that logs. An event that a thread registers while another one sets its subscriber may be lost.
 static LOGGING: Mutex<()> = Mutex::new(());
