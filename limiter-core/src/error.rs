@@ -268,11 +268,9 @@ pub enum Source {
 
 impl Source {
     /// The number of sources.
-    #[cfg(feature = "metrics")]
     pub(crate) const COUNT: usize = 6;
 
     /// Its place among all sources.
-    #[cfg(feature = "metrics")]
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Store => 0,
@@ -285,7 +283,6 @@ impl Source {
     }
 
     /// Returns whether the permits are those of the store, taken now or ahead.
-    #[cfg(feature = "metrics")]
     pub(crate) const fn is_of_store(self) -> bool {
         matches!(self, Self::Store | Self::Lease)
     }

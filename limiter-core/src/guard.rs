@@ -75,7 +75,6 @@ impl Guard {
     }
 
     /// Adds the metric of a store whose state changes.
-    #[cfg(feature = "redis")]
     pub(crate) fn with_store_up(self, store_up: StoreUp) -> Self {
         Self { _store_up: Some(store_up), ..self }
     }

@@ -76,7 +76,6 @@ impl HealthState {
     }
 
     /// The state of a server after this failure of a probe or of an attempt to connect.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store has such failures"))]
     pub(crate) fn after(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Loading => Self::Loading,
@@ -94,7 +93,6 @@ impl HealthState {
     }
 
     /// The position between the best state and the worst.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store has several servers"))]
     pub(crate) fn severity(self) -> u8 {
         match self {
             Self::Up => 0,
@@ -127,7 +125,6 @@ impl HealthObservers {
     }
 
     /// Calls each observer, in the order of registration.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the state of the Redis store changes"))]
     pub(crate) fn call(&self, health: &Health) {
         for observer in &self.0 {
             if !run_contained(|| observer(health)) {
@@ -136,7 +133,6 @@ impl HealthObservers {
         }
     }
 
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the state of the Redis store changes"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

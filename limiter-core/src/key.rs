@@ -31,7 +31,6 @@ mod buffer;
 mod encoded;
 mod long_key;
 mod template;
-#[cfg(feature = "redis")]
 mod spring_name;
 
 use buffer::Buffer;

@@ -21,20 +21,15 @@ use crate::{Key, Limit, Source};
 pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
 mod recent_failures;
-#[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store grants leases"))]
 pub(crate) mod leases;
 pub(crate) mod standby;
-#[cfg(any(test, feature = "redis"))]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store takes all of these steps"))]
 pub(crate) mod sent;
 
 use counter_hash::CounterHash;
 use denial_cache::DenialCache;
 use leases::Leases;
-#[cfg(feature = "redis")]
 pub(crate) use leases::SideEffects;
 pub(crate) use leases::{GrantToken, LocalGrant};
-#[cfg(any(test, feature = "redis"))]
 use recent_failures::Slots;
 use standby::{Standby, StandbyConfig};
 
@@ -62,7 +57,6 @@ pub(crate) enum LocalDecision {
 #[must_use = "the store decides by it"]
 #[derive(Debug)]
 pub(crate) struct StoreTicket {
-    #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store has tables by it"))]
     counter: CounterHash,
 }
 
@@ -74,7 +68,6 @@ impl StoreTicket {
     }
 
     /// Returns the hash of the first counter, for the call to the store.
-    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn into_counter(self) -> CounterHash {
         self.counter
     }
@@ -119,7 +112,6 @@ impl Local {
     ///
     /// The standby limiter is consulted from the record on. By then no permit of a lease is used any more, and its mirror
     /// counts those that were.
-    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn server_failed(&self, slots: &Slots) {
         for ended in self.leases.end_slots(slots) {
             ended.settle(&self.standby);
@@ -192,7 +184,6 @@ impl Local {
 
 /// The parts, for tests of the worker and models of threads.
 #[cfg(test)]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only tests of the Redis store read them"))]
 impl Local {
     pub(crate) fn standby(&self) -> &Standby {
         &self.standby

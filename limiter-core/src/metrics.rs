@@ -96,7 +96,6 @@ events! {
     /// Records that a set of rules is in force, or was refused.
     rules_loaded(origin: &'static str, is_in_force: bool);
     /// Records the version of the shared rules in force.
-    #[cfg(all(feature = "rules", feature = "redis"))]
     shared_rules_version(version: u64);
 }
 
@@ -106,14 +105,11 @@ pub(crate) use recording::refunded;
 
 // The events of the state that this module keeps.
 events! {
-    #[cfg(feature = "redis")]
     describe();
     key_count(source: Source, keys: u32);
     refused_sets(origin: &'static str, limiters: u32);
-    #[cfg(all(feature = "rules", feature = "redis"))]
     register_loads(origin: &'static str);
     store_called(op: StoreOp, is_ok: bool, duration: Duration);
     stores(number: u32, are_up: bool);
-    #[cfg(feature = "redis")]
     batches_sent(sizes: Vec<u32>);
 }

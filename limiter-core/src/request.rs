@@ -92,7 +92,6 @@ impl Request<'_> {
     }
 
     /// The request with its cost multiplied by `count`.
-    #[cfg(feature = "redis")]
     pub(crate) fn times(self, count: usize) -> Self {
         Self { cost: u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(self.cost), ..self }
     }
@@ -187,7 +186,6 @@ impl StoreReply {
 }
 
 /// The reply to one entry of a batch.
-#[cfg(feature = "redis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchEntryReply {
     /// Calls that are granted, in their order.
@@ -202,7 +200,6 @@ pub(crate) struct BatchEntryReply {
     pub(crate) stamp: u64,
 }
 
-#[cfg(feature = "redis")]
 impl BatchEntryReply {
     /// The reply to the call with this index, each of `cost` permits.
     pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
@@ -315,7 +312,6 @@ impl CountedReply {
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
     /// all.
-    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn reconciled(reply: StoreReply, mirrored: Result<u64, StoreReply>) -> Self {
         match mirrored {
             Ok(mirror_stamp) => Self::from_store(reply, mirror_stamp),
@@ -324,7 +320,6 @@ impl CountedReply {
     }
 
     /// Returns whether the store has granted permits.
-    #[cfg(feature = "redis")]
     pub(crate) fn is_store_admission(&self) -> bool {
         self.reply.allowed && self.source == Source::Store
     }
@@ -348,7 +343,6 @@ impl RefundInfo {
     }
 
     /// The stamp of one request of the decision.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
     pub(crate) fn stamp_of_request(&self, index: usize) -> u64 {
         let stamp = |per_request: &Arc<PerRequest>| per_request.stamps.get(index).copied();
         self.per_request.as_ref().and_then(stamp).unwrap_or(self.stamp)

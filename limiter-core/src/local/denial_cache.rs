@@ -176,7 +176,6 @@ impl DenialCache {
     }
 }
 
-#[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store writes the cache"))]
 impl DenialCache {
     /// Returns the store's denial of this request, if it is still valid. A decision about several requests that are not
     /// observed is not cached.

@@ -29,15 +29,11 @@ mod lease;
 mod limits;
 mod setting;
 mod ending;
-#[cfg(any(test, feature = "redis"))]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store grants leases"))]
 mod granting;
-#[cfg(feature = "redis")]
 mod renewal;
 
 #[cfg(all(test, feature = "redis"))]
 pub(crate) use renewal::SentRenewal;
-#[cfg(feature = "redis")]
 pub(crate) use renewal::SideEffects;
 
 pub(crate) use lease::{EndedLease, Lease, LeaseId, NewLease};
@@ -69,11 +65,9 @@ type LeasePlace = RwLock<Option<Arc<Lease>>>;
 impl Table {
     pub(crate) const LEASES: Self = Self::new(0x1319_8A2E_0370_7344);
     /// The worker's table of the demand for leases.
-    #[cfg(any(all(test, not(limiter_loom)), feature = "redis"))]
     pub(crate) const DEMANDS: Self = Self::new(0xA409_3822_299F_31D0);
 }
 
-#[cfg(feature = "redis")]
 impl CounterHash {
     /// Returns the index of the demand for leases of the counter, in a table of so many places.
     pub(crate) fn place_of_demand(self, places: usize) -> usize {

@@ -24,7 +24,6 @@ use crate::request::{
     StoreReply, sharing,
 };
 
-#[cfg(feature = "redis")]
 pub(crate) mod batch;
 
 /// Calls that were sent to the store in one script call, and are neither settled nor failed.

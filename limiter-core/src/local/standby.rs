@@ -134,10 +134,6 @@ impl Standby {
 /// The `retry_after` of a denial for which no exact value is known.
 const UNKNOWN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-#[cfg_attr(
-    not(any(test, feature = "redis")),
-    expect(dead_code, reason = "only the Redis store consults the standby limiter")
-)]
 impl Standby {
     /// Records that the server of these slots failed, and may have lost their counters.
     pub(crate) fn server_failed(&self, slots: &Slots) {

@@ -189,7 +189,6 @@ pub(crate) fn overflowed(source: Source, decisions: u64) {
 }
 
 /// Records the version of the shared rules in force.
-#[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) fn shared_rules_version(version: u64) {
     record(|| {
         describe_series();
@@ -211,12 +210,10 @@ pub(crate) fn rules_loaded(origin: &'static str, is_in_force: bool) {
 }
 
 /// Records the numbers of calls of batches.
-#[cfg(feature = "redis")]
 pub(crate) fn batches_sent(sizes: Vec<u32>) {
     record(|| sizes.into_iter().for_each(|calls| batch_size().record(calls)));
 }
 
-#[cfg(feature = "redis")]
 fn batch_size() -> &'static Histogram {
     static BATCH_SIZE: PerProcess<OnceLock<Histogram>> = PerProcess::new();
     BATCH_SIZE.here().get_or_init(|| {
@@ -251,7 +248,6 @@ fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
 // The gauges of the state of limiters.
 
 /// Passes the descriptions of the series to the recorder, once.
-#[cfg(feature = "redis")]
 pub(crate) fn describe() {
     record(describe_series);
 }
@@ -286,7 +282,6 @@ pub(crate) fn refused_sets(origin: &'static str, limiters: u32) {
 }
 
 /// Registers the series of an origin of rules.
-#[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) fn register_loads(origin: &'static str) {
     record(|| drop(loads(origin)));
 }

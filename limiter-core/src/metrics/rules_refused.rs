@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::refused_sets;
-#[cfg(all(feature = "rules", feature = "redis"))]
 use super::register_loads;
 use crate::sync::process::PerProcess;
 
@@ -40,7 +39,6 @@ impl RulesRefused {
     }
 
     /// Registers the series of the origin, so that each begins at 0.
-    #[cfg(all(feature = "rules", feature = "redis"))]
     pub(crate) fn register(&self) {
         register_loads(self.origin);
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-#[cfg(feature = "redis")]
 use super::describe;
 use super::stores;
 use crate::health::HealthState;
@@ -39,7 +38,6 @@ impl StoreUp {
     }
 
     /// Returns the state, for its changes.
-    #[cfg(feature = "redis")]
     pub(crate) fn state(&self) -> Arc<StoreState> {
         Arc::clone(&self.0)
     }
@@ -55,7 +53,6 @@ impl Drop for StoreUp {
 
 impl StoreState {
     /// Sets the state. It runs the recorder.
-    #[cfg(feature = "redis")]
     pub(crate) fn set(&self, state: HealthState) {
         describe();
         self.change(if state == HealthState::Up { UP } else { DOWN });

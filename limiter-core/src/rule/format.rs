@@ -246,7 +246,6 @@ impl FieldNames {
         Self { kind: "a setting of an override", names: names(&["match", "key", "limit", "limits"], |_| true, &[]) }
     }
 
-    #[cfg(feature = "rules")]
     pub(crate) fn of_defaults() -> Self {
         Self { kind: "a setting of the defaults", names: names(&[], |field| !field.is_of_limit, &[]) }
     }

@@ -124,7 +124,6 @@ impl Layers {
     }
 
     /// Records that the limiter follows shared rules, which it has not read yet.
-    #[cfg(feature = "rules")]
     pub(crate) fn expect_shared(&mut self) {
         self.is_shared_unread = true;
     }

@@ -75,7 +75,6 @@ impl RuleSet {
     }
 
     /// Returns the set as one that was read from this file.
-    #[cfg(feature = "rules")]
     pub(crate) fn of_file(self, path: &Path) -> Self {
         Self { file: Some(Arc::from(path)), ..self }
     }
@@ -231,7 +230,6 @@ pub(crate) struct TextPlace {
 }
 
 impl TextPlace {
-    #[cfg(feature = "rules")]
     pub(crate) fn new(line: usize, column: usize) -> Self {
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Self { line: number(line), column: number(column) }

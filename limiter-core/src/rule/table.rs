@@ -119,7 +119,6 @@ impl RuleTable {
     }
 
     /// Makes rules of `configured` limits fail until shared rules are set, unless another layer has their limits.
-    #[cfg(feature = "rules")]
     pub(crate) fn expect_shared(&self) {
         let mut state = self.lock();
         state.layers.expect_shared();

@@ -19,7 +19,6 @@ use write::{TomlKey, is_bare};
 /// The largest size of a text.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 /// The largest size of the text of shared rules. Each process reads it whole.
-#[cfg(feature = "redis")]
 const MAX_SHARED_BYTES: usize = 1 << 20;
 
 const TOP_LEVEL: [&str; 4] = ["strict", "shared", "defaults", "rules"];
@@ -58,7 +57,6 @@ impl RuleSet {
     /// # Errors
     /// As for a text of its own, and [`ErrorKind::Config`](crate::ErrorKind::Config) for `strict` or `shared`, and for
     /// more than 1 MB.
-    #[cfg(feature = "redis")]
     pub(crate) fn from_shared_text(text: &str) -> Result<Self, Error> {
         let shared = || {
             if text.len() > MAX_SHARED_BYTES {

@@ -244,7 +244,6 @@ impl CountedReply {
 
     /// Returns it with the stamp that the store gave the permits, if that is `newest`: the newest stamp of a log with
     /// leases, which is ahead of the clock. A refund by the time of the call would remove permits of an earlier lease.
-    #[cfg(feature = "redis")]
     pub(crate) fn stamped_at(self, newest: Option<LeaseId>) -> Self {
         let Some(id) = newest.filter(|_| self.is_store_admission()) else { return self };
         self.with_lease(id)

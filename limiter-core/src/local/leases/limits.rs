@@ -38,7 +38,6 @@ impl Limit {
     }
 
     /// The longest time for which a lease of the limit may be used. All processes compute it alike, as the scripts do.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store grants leases"))]
     pub(crate) fn lease_time(&self) -> Duration {
         Duration::from_millis((self.window_millis() / Self::LEASE_TIMES_PER_WINDOW).min(50))
     }

@@ -75,7 +75,6 @@ impl Endpoint {
     }
 
     /// The database in use. A cluster has number 0 alone.
-    #[cfg(feature = "rules")]
     pub(crate) fn database(&self) -> i64 {
         match self {
             Self::Single(server) => server.database(),

@@ -32,7 +32,6 @@ impl Naming {
         Self { prefix: prefix.to_owned(), secret, is_cluster }
     }
 
-    #[cfg(feature = "rules")]
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -110,7 +109,6 @@ impl Naming {
     }
 
     /// The keys of the shared rules, in one slot. No counter has such a name, because a prefix is followed by `:{`.
-    #[cfg(feature = "rules")]
     pub(crate) fn rules_keys(&self) -> RulesKeys {
         let prefix = &self.prefix;
         let key = |name: &str| format!("{prefix}-rules:{{rules}}:{name}");
@@ -125,7 +123,6 @@ impl Naming {
 }
 
 /// The keys of the shared rules.
-#[cfg(feature = "rules")]
 #[derive(Debug)]
 pub(crate) struct RulesKeys {
     /// The prefix of the limiter's keys.

@@ -73,7 +73,6 @@ impl Server {
     }
 
     /// The database in use.
-    #[cfg(feature = "rules")]
     pub(crate) fn database(&self) -> i64 {
         self.settings.info().redis_settings().db()
     }
