@@ -10,19 +10,19 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 196; // forks and the clock have fewer lines of code, and as many types
+const TYPES_PER_10000_LINES: usize = 192; // fewer lines for builds without features, and as many types
 /// The lines of the longest file, with comments.
-const LONGEST_FILE: usize = 587;
+const LONGEST_FILE: usize = 584;
 /// Functions of more than 60 lines.
 const LONG_FUNCTIONS: usize = 3;
 /// The names of each room that are used outside of it.
 const NAMES: [(&str, usize); 8] = [
-    ("store::redis", 18),
+    ("store::redis", 13),
     ("store::memory", 4),
-    ("rule", 61),
+    ("rule", 59),
     ("limiter", 7),
     ("local", 16),
-    ("metrics", 11),
+    ("metrics", 9),
     ("key", 7),
     ("decision", 10),
 ];

@@ -26,7 +26,7 @@ use crate::{Error, Limiter, Origin, RuleSet, Source};
 #[cfg(feature = "test-util")]
 use crate::ErrorKind;
 #[cfg(feature = "redis")]
-use crate::builder::redis::Start;
+use crate::builder::redis::StoreStart;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;
 #[cfg(feature = "redis")]
@@ -123,7 +123,7 @@ impl Builder {
     pub(super) fn build_without_file(self) -> Result<Limiter, Error> {
         let (store, rules) = self.prepare()?;
         #[cfg(feature = "redis")]
-        let start = Start::of(&self);
+        let start = StoreStart::of(&self);
         let limiter = Recipe::limiter(self, store, rules);
         #[cfg(feature = "redis")]
         start.begin(&limiter)?;
@@ -134,7 +134,7 @@ impl Builder {
     pub(super) async fn connect_without_file(self) -> Result<Limiter, Error> {
         let (store, rules) = self.prepare()?;
         #[cfg(feature = "redis")]
-        let start = Start::of(&self);
+        let start = StoreStart::of(&self);
         let limiter = Recipe::limiter(self, store, rules);
         #[cfg(feature = "redis")]
         start.complete(&limiter).await?;

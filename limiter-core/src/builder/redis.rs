@@ -297,14 +297,14 @@ impl Builder {
 }
 
 /// The start of a limiter: its store connects, and it follows the shared rules. Nothing starts where neither is used.
-pub(super) struct Start {
+pub(super) struct StoreStart {
     #[cfg(feature = "rules")]
     follows_shared_rules: bool,
     #[cfg(feature = "rules")]
     cache: Option<PathBuf>,
 }
 
-impl Start {
+impl StoreStart {
     pub(super) fn of(
         #[cfg_attr(not(feature = "rules"), expect(unused_variables, reason = "of rules"))] builder: &Builder,
     ) -> Self {
