@@ -131,7 +131,8 @@ impl Clock {
     }
 }
 
-/// Returns the runtime of the timer thread. The caller may have no runtime, or one without timers.
+/// Returns the runtime of the timer thread, which does nothing else. The first wait starts it: the caller may have no
+/// runtime, or one without timers.
 fn timers() -> Result<&'static Handle, Error> {
     static TIMERS: PerProcess<OnceCell<Handle>> = PerProcess::new();
     TIMERS.here().get_or_try_init(|| {

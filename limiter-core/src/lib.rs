@@ -9,42 +9,50 @@
     expect(dead_code, reason = "functions for other features")
 )]
 
-mod error;
-mod limit;
-mod key;
-mod health;
+// The modules in reading order. A module uses those before it: see tests/tidy/imports.rs.
 
-mod sync;
-mod run;
-mod clock;
-mod algorithm;
+// Values that the public API has.
+mod error; // errors, failure policies, and the source of a decision
+mod limit; // limits, their algorithms and layouts, and their text
+mod key; // the encoding of keys, in which no value can forge another key
+mod health; // the state of a store, and its observers
 
-mod request;
+// The ground: threads, processes, futures and time.
+mod sync; // locks and atomics, loom's in its models; values of one process, which a child of `fork` does not share
+mod run; // blocking on a future, joining several, and containing panics
+mod clock; // the only reader of the time that decides about limits
+mod algorithm; // the arithmetic of one counter: pure, in whole numbers
+
+// What decides about permits.
+mod request; // requests to a store and its replies, and the permits of requests on one counter
 #[cfg(feature = "metrics")]
-pub mod metrics;
+pub mod metrics; // the series of metrics
 #[cfg(not(feature = "metrics"))]
 mod metrics;
-mod overflow;
-mod store;
-mod local;
-mod decision;
-pub mod http;
-mod convert;
-mod observer;
-mod failure_policy;
-mod guard;
-mod site;
-mod rule;
-#[cfg(feature = "serde")]
-mod serde;
-mod limiter;
-mod builder;
-mod current;
+mod overflow; // counts and reports of keys that share counters, for a full memory store
+mod store; // the stores: in memory, on Redis, and a slow one for tests
+mod local; // the state beside a shared store: standby limiter, denial cache, leases
+mod decision; // decisions, made from replies, and the receipts that a refund needs
+pub mod http; // the answers of web services, as strings
+mod convert; // denials and failures as return values, responses of axum and statuses of tonic
+mod observer; // reports of decisions and failures: callbacks, series, log
+mod failure_policy; // the decision about a failed call
+mod guard; // a shared store, with the policy for its failures
 
+// What a program sets.
+mod site; // the list of annotated functions
+mod rule; // rules: settings by name, their levels, overrides and texts, and the plan of a call
+#[cfg(feature = "serde")]
+mod serde; // serialised forms of limits and rules
+mod limiter; // the limiter: methods, decisions by plan, and waiting calls
+mod builder; // the options of a limiter
+mod current; // the default limiter, and those of scopes
+
+// What generated code and limiter-tower use.
 #[doc(hidden)]
-pub mod private;
+pub mod private; // what the attribute expands to
 #[doc(hidden)]
-pub mod service;
+pub mod service; // the rules of tower layers
 
 /// The `tracing` target of all log events: the name of the crate that users depend on.
 const TARGET: &str = "rate_limited";

@@ -1,6 +1,7 @@
 //! Checks of the sources themselves: sizes of the house, language, names, import order, the form of error messages,
-//! and code in the README.
+//! code in the README, and the page about the architecture.
 
+mod architecture;
 mod house;
 mod imports;
 mod language;

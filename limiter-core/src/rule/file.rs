@@ -1,4 +1,7 @@
 //! The file of rules: read when a limiter is built, and again while the program runs.
+//!
+//! Changes are found by `stat`, not by inotify, which misses the symlink swap of a `ConfigMap` and changes on NFS. The
+//! file has a thread of its own, because NFS can hang.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};

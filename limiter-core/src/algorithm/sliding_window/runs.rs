@@ -1,7 +1,7 @@
 //! The runs of a log.
 //!
-//! Most calls read only the newest run and the offset of the oldest. Both are stored inline, so these calls follow no
-//! pointer, and a log of one run allocates nothing.
+//! Most calls read only the newest run and the offset of the oldest. Both are stored inline, since a pointer is what these
+//! calls would wait for. A log of one run, that of a key used in one millisecond, allocates nothing.
 
 use std::collections::VecDeque;
 

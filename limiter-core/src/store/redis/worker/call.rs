@@ -128,6 +128,9 @@ impl DirectCall {
 // The number of calls in flight to the worker, and its bound.
 
 /// Counts the calls that were sent to the worker, or by their callers, and whose callers still wait.
+///
+/// They are counted on the caller's side, by a value that the call's future holds. So a dropped call gives its place back
+/// wherever it is.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     calls: AtomicU32,

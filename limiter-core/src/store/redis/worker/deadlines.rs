@@ -136,7 +136,8 @@ impl Deadlines {
 // Calls in the order of their deadlines.
 
 /// A queue for the usual case: most calls have the same timeout, so they arrive nearly in the order of their deadlines.
-/// A heap takes the others, since each step through a large heap costs a cache miss.
+/// A heap takes the others, since each step through a large heap costs a cache miss. With 100 000 calls of one timeout, a
+/// heap alone took a third of the worker's time.
 #[derive(Default)]
 pub(crate) struct DeadlineQueue {
     in_order: VecDeque<Rc<PendingCall>>,
