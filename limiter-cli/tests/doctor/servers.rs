@@ -75,6 +75,30 @@ fn the_table_is_aligned_and_has_no_colours_in_a_pipe() {
     assert!(coloured.lines().any(|line| line.contains("\u{1b}[") && line.contains("fail")), "{coloured:?}");
 }
 
+/// Numbers differ from run to run. On a busy machine, or on another server, so do these checks.
+#[test]
+fn the_table_in_the_documentation_is_that_of_such_a_server() {
+    let shape = |table: &str| -> Vec<String> {
+        let lines = table.lines().filter(|line| !line.starts_with("version ") && !line.starts_with("latency "));
+        let words = |line: &str| -> Vec<String> {
+            line.split_whitespace()
+                .filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()))
+                .map(str::to_owned)
+                .collect()
+        };
+        lines.filter(|line| !line.starts_with("clock ")).map(|line| words(line).join(" ")).collect()
+    };
+    let page = include_str!("../../../docs/cli.md");
+    let start = page.find("CHECK        STATUS").expect("a table");
+    let documented = page[start..].split("\n\n").next().expect("the findings");
+    let server = RedisServer::builder().tcp().setting("maxmemory-policy", "allkeys-lru").maxmemory(100 << 20).start();
+    let output = run(&server.url(), &["doctor"]);
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    let found = table.split("\n\n").next().expect("the findings");
+    assert_eq!(shape(documented), shape(found));
+    assert_eq!(output.status.code(), Some(3));
+}
+
 #[test]
 fn a_server_that_is_down_is_one_failure() {
     let mut server = RedisServer::builder().tcp().password("s3cret").start();
