@@ -9,3 +9,7 @@ struct Http;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/migrating.md")]
 struct Migrating;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/spring.md")]
+struct Spring;

@@ -13,6 +13,8 @@ mod manuals;
 mod outputs;
 #[path = "command/programs.rs"]
 mod programs;
+#[path = "command/recipes.rs"]
+mod recipes;
 #[path = "command/rule_checks.rs"]
 mod rule_checks;
 #[path = "command/shared_rules.rs"]

@@ -35,6 +35,7 @@ mod oracle;
 mod outage;
 mod overflow;
 mod processes;
+mod recipes;
 mod reset_instants;
 mod rules;
 mod runtimes;

@@ -8,7 +8,7 @@
 //! The services in Java use the Spring system redis-current-limiter. Here a client in Rust makes the same calls as they
 //! do. Both count in the sorted set `CurrentLimiter:shared-with-java`, the services in Rust by `Layout::Zset`. Every
 //! second the program prints the calls of both. At the end it counts the most calls that were allowed in any window, and
-//! its exit code is 1 if these are more than the limit. docs/migrating.md has what the two need to agree on.
+//! its exit code is 1 if these are more than the limit. docs/spring.md has what the two need to agree on.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -75,6 +75,27 @@ fn the_table_is_aligned_and_has_no_colours_in_a_pipe() {
     assert!(coloured.lines().any(|line| line.contains("\u{1b}[") && line.contains("fail")), "{coloured:?}");
 }
 
+/// Returns the findings without numbers, and without the checks that depend on the machine or the server's version.
+fn stable_findings(table: &str) -> Vec<String> {
+    let is_stable = |line: &&str| !["version ", "clock ", "latency "].iter().any(|check| line.starts_with(check));
+    let has_digit = |word: &str| word.contains(|letter: char| letter.is_ascii_digit());
+    let without_numbers =
+        |line: &str| line.split_whitespace().filter(|word| !has_digit(word)).collect::<Vec<_>>().join(" ");
+    let findings = table.split("\n\n").next().expect("a table");
+    findings.lines().filter(is_stable).map(without_numbers).collect()
+}
+
+#[test]
+fn the_table_in_the_documentation_is_that_of_a_server_that_evicts() {
+    let page = include_str!("../../../docs/cli.md");
+    let start = page.find("CHECK        STATUS").expect("a table");
+    let server = RedisServer::builder().tcp().setting("maxmemory-policy", "allkeys-lru").maxmemory(100 << 20).start();
+    let output = run(&server.url(), &["doctor"]);
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(stable_findings(&page[start..]), stable_findings(&table));
+    assert_eq!(output.status.code(), Some(3));
+}
+
 #[test]
 fn a_server_that_is_down_is_one_failure() {
     let mut server = RedisServer::builder().tcp().password("s3cret").start();

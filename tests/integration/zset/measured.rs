@@ -1,4 +1,4 @@
-//! Measurements of the most permits admitted in one window, for docs/migrating.md. Call times are fixed, so the figures
+//! Measurements of the most permits admitted in one window, for docs/spring.md. Call times are fixed, so the figures
 //! are exact.
 
 use std::time::Duration;

@@ -42,7 +42,7 @@ async fn get_id(limiter: &Limiter) -> bool {
     true
 }
 
-/// The migration described in docs/migrating.md.
+/// The migration described in docs/spring.md.
 #[tokio::test]
 async fn rule_makes_an_annotated_function_share_the_spring_set() {
     let server = RedisServer::start();

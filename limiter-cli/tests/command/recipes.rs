@@ -1,0 +1,52 @@
+//! Commands of docs/recipes.md, as the page has them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::{Ran, command, finish, limiter, server};
+
+const PAGE: &str = include_str!("../../../docs/recipes.md");
+
+/// Returns the arguments of the page's command that begins like this.
+fn arguments(start: &str) -> Vec<&'static str> {
+    let from = PAGE.find(start).expect("the command");
+    let command = PAGE[from..].split(['`', '\n']).next().expect("a line");
+    command.split(' ').skip(1).collect()
+}
+
+#[test]
+fn one_host_runs_the_report() {
+    let mut server = server();
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = directory.path().join("report.sh");
+    fs::write(&script, "#!/bin/sh\necho sent >> reports\n").expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
+    let run = |url: &str| -> Ran {
+        let mut gate = command(url, &arguments("limiter check nightly-report"));
+        finish(gate.current_dir(&directory).spawn().expect("the program starts"))
+    };
+    for _ in 0..3 {
+        assert_eq!(run(&server.url()).code, Some(0));
+    }
+    server.kill();
+    assert_eq!(run(&server.url()).code, Some(3));
+    assert_eq!(fs::read_to_string(directory.path().join("reports")).expect("one report"), "sent\n");
+}
+
+#[test]
+fn a_block_is_ended_by_a_reset() {
+    let server = server();
+    let block = ["block:", "--part", "42", "--limit", "1/h"];
+    limiter(&server.url(), &[&["check"], &block[..]].concat()).ok();
+    assert_eq!(limiter(&server.url(), &[&["peek"], &block[..]].concat()).code, Some(1));
+    limiter(&server.url(), &arguments("limiter reset block:")).ok();
+    limiter(&server.url(), &[&["peek"], &block[..]].concat()).ok();
+}
+
+#[test]
+fn a_user_is_looked_up() {
+    let server = server();
+    limiter(&server.url(), &["check", "user:", "--part", "42", "--limit", "100/min"]).ok();
+    let answer = limiter(&server.url(), &arguments("limiter peek user:")).ok();
+    assert!(answer.starts_with("allowed: user:@42, 99 left of 100/min"), "{answer}");
+}
