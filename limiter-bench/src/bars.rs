@@ -1,6 +1,8 @@
 //! The goals for the speed of `rate-limited`, and whether a run meets them.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::contestant::Kind;
 use crate::contestants::{BARE_SCRIPT, GOVERNOR, TOWER_REDIS, ZSET, attribute};
@@ -8,12 +10,12 @@ use crate::report::Report;
 use crate::sample::{Outcome, Sample};
 
 /// One goal.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Bar {
     /// The measured situation.
-    pub row: &'static str,
+    pub row: Cow<'static, str>,
     /// The name of the case that measures it.
-    pub case: &'static str,
+    pub case: Cow<'static, str>,
     /// The bound, with its unit and its reference.
     pub bar: String,
     /// The number in the bound.
@@ -208,13 +210,20 @@ impl Bars<'_> {
 fn bar(row: &'static str, case: &'static str, bar: String, measured: Option<f64>, bound: Bound) -> Bar {
     let measured = measured.filter(|figure| figure.is_finite());
     let (Bound::AtLeast(figure) | Bound::AtMost(figure)) = bound;
-    Bar { row, case, bar, bound: figure, measured, met: measured.map(|figure| bound.is_met(figure)) }
+    Bar {
+        row: row.into(),
+        case: case.into(),
+        bar,
+        bound: figure,
+        measured,
+        met: measured.map(|figure| bound.is_met(figure)),
+    }
 }
 
 impl Bar {
     /// Marks the goal as not met if `rate-limited` failed in its case.
     fn with_failure(mut self, report: &Report) -> Self {
-        let ours = report.case(self.case).into_iter().flat_map(|case| &case.outcomes);
+        let ours = report.case(&self.case).into_iter().flat_map(|case| &case.outcomes);
         let failure = ours.filter(|outcome| outcome.kind == Kind::Ours).find_map(|outcome| outcome.failure.as_ref());
         if let (None, Some(failure)) = (self.met, failure) {
             self.met = Some(false);
@@ -237,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_bar_that_was_not_measured_is_neither_met_nor_missed() {
-        let report = Report { measured: String::new(), cases: Vec::new(), bars: Vec::new(), problems: Vec::new() };
+        let report = Report::default();
         assert!(all(&report).iter().all(|bar| bar.met.is_none()));
     }
 
@@ -245,8 +254,8 @@ mod tests {
     fn a_failure_does_not_meet_a_bar() {
         let mut failed = Outcome::named("rate-limited (Redis)", Kind::Ours);
         failed.failure = Some("no answer".to_owned());
-        let case = CaseReport { name: "one-key-512", title: "", outcomes: vec![failed] };
-        let report = Report { measured: String::new(), cases: vec![case], bars: Vec::new(), problems: Vec::new() };
+        let case = CaseReport { name: "one-key-512".into(), title: "".into(), outcomes: vec![failed] };
+        let report = Report { cases: vec![case], ..Report::default() };
         let bar = all(&report).into_iter().find(|bar| bar.case == "one-key-512").expect("a bar of that case");
         assert_eq!(bar.met, Some(false));
         assert!(bar.bar.ends_with("(no answer)"), "{}", bar.bar);

@@ -1,5 +1,7 @@
 //! Runs the chosen cases and returns a report.
 
+use std::process::Command;
+
 use crate::bars;
 use crate::cases::{self, Case, How};
 use crate::contestants::versions;
@@ -58,7 +60,7 @@ pub async fn run(plan: Plan) -> Report {
                 problems.push(format!("{} in {}: {failure}", outcome.contestant, case.name));
             }
         }
-        reports.push(CaseReport { name: case.name, title: case.title, outcomes });
+        reports.push(CaseReport { name: case.name.into(), title: case.title.into(), outcomes });
     }
     progress.finish();
 
@@ -70,8 +72,19 @@ pub async fn run(plan: Plan) -> Report {
         pace.sample.as_millis(),
         versions::peer_versions()
     );
-    let mut report = Report { measured, cases: reports, bars: Vec::new(), problems };
+    let mut report = Report { measured, commit: commit(), cases: reports, bars: Vec::new(), problems };
     report.bars = bars::all(&report);
-    report.bars.retain(|bar| chosen.contains(&bar.case));
+    report.bars.retain(|bar| chosen.contains(&&*bar.case));
     report
+}
+
+/// Returns the commit of the working directory and its date, and whether files differ from it; empty without one.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        String::from_utf8(output.stdout).ok()
+    };
+    let Some(commit) = git(&["log", "-1", "--format=%h of %cs"]) else { return String::new() };
+    let is_changed = git(&["status", "--porcelain"]).is_none_or(|status| !status.is_empty());
+    format!("{}{}", commit.trim(), if is_changed { ", with changes" } else { "" })
 }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::running::{Running, Shared};
 
@@ -83,7 +83,7 @@ impl Setup {
 }
 
 /// The role of a contestant in the comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// `rate-limited`.

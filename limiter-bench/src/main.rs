@@ -14,7 +14,7 @@ use limiter_bench::contestant::{Failure, failed};
 use limiter_bench::layer;
 use limiter_bench::measure::{Pace, spin_path, wait_here};
 use limiter_bench::pairs;
-use limiter_bench::report::{Report, charts, markdown, table};
+use limiter_bench::report::{Report, charts, details, markdown, table};
 #[cfg(feature = "scripts")]
 use limiter_bench::scripts;
 use tokio::runtime::{self, Runtime};
@@ -35,6 +35,8 @@ enum Command {
     Compare(Compare),
     /// List the cases of `compare`
     Cases,
+    /// Write the pages and the charts of `compare` anew from the results of the last run
+    Pages(Pages),
     /// Measure the layer for services with a store in memory, called in process
     #[cfg(feature = "layer")]
     Layer(LayerRounds),
@@ -75,6 +77,13 @@ struct Compare {
     /// Directory for performance.md and performance/ [default: docs, if all cases run in full; else none]
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Pages {
+    /// Directory with performance/results.json, for performance.md and performance/
+    #[arg(long, value_name = "DIRECTORY", default_value = "docs")]
+    out: PathBuf,
 }
 
 #[cfg(feature = "layer")]
@@ -125,6 +134,7 @@ fn main() -> ExitCode {
             print(&lines.collect::<String>());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Pages(options) => write_pages_anew(&options),
         #[cfg(feature = "layer")]
         Command::Layer(options) => measure_layer(&options),
         #[cfg(feature = "scripts")]
@@ -176,6 +186,16 @@ fn compare(options: &Compare) -> Result<ExitCode, Failure> {
         print(&format!("written: {}\n", out.join("performance.md").display()));
     }
     Ok(if report.problems.is_empty() && unknown.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write_pages_anew(options: &Pages) -> Result<ExitCode, Failure> {
+    let results = options.out.join(FIGURES_DIRECTORY).join("results.json");
+    let unreadable = |failure: &dyn std::fmt::Display| format!("{} cannot be read: {failure}", results.display());
+    let json = fs::read_to_string(&results).map_err(|error| unreadable(&error))?;
+    let report = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
+    write_pages(&report, &options.out).map_err(|failure| unwritable(&options.out, failure))?;
+    print(&format!("written: {}\n", options.out.join("performance.md").display()));
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(feature = "layer")]
@@ -243,6 +263,16 @@ fn pace(options: &Compare) -> Pace {
 }
 
 fn write(report: &Report, out: &Path) -> Result<(), Failure> {
+    let json = serde_json::to_string(report).map_err(failed)?;
+    // One line for each contestant in each case, so that two runs can be compared by lines.
+    let json = json.replace("{\"contestant\"", "\n{\"contestant\"").replace("{\"name\"", "\n{\"name\"");
+    // The pages are written from this text, so that the figures of a later `pages` are the same.
+    let report = serde_json::from_str(&json).map_err(failed)?;
+    fs::write(out.join(FIGURES_DIRECTORY).join("results.json"), json + "\n").map_err(failed)?;
+    write_pages(&report, out)
+}
+
+fn write_pages(report: &Report, out: &Path) -> Result<(), Failure> {
     let directory = out.join(FIGURES_DIRECTORY);
     let mut drawn = Vec::new();
     for chart in charts::ALL {
@@ -250,10 +280,7 @@ fn write(report: &Report, out: &Path) -> Result<(), Failure> {
             drawn.push(chart);
         }
     }
-    let json = serde_json::to_string(report).map_err(failed)?;
-    // One line for each contestant in each case, so that two runs can be compared by lines.
-    let json = json.replace("{\"contestant\"", "\n{\"contestant\"").replace("{\"name\"", "\n{\"name\"");
-    fs::write(directory.join("results.json"), json + "\n").map_err(failed)?;
+    fs::write(directory.join("details.md"), details::page(report)).map_err(failed)?;
     fs::write(out.join("performance.md"), markdown::page(report, &drawn)).map_err(failed)
 }
 

@@ -1,22 +1,29 @@
 //! The results of a comparison.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::bars::Bar;
 use crate::contestant::Kind;
 use crate::sample::{Outcome, Sample, median};
 
 pub mod charts;
+pub mod details;
 pub mod markdown;
+mod matrix;
 mod summary;
 pub mod table;
 pub mod wrap;
 
 /// The results of a comparison, in the form of the JSON file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// One sentence about the machine, the amount of work and the versions.
     pub measured: String,
+    /// The commit that was measured, and its date; empty if the run was outside of a repository.
+    #[serde(default)]
+    pub commit: String,
     /// The results of each case.
     pub cases: Vec<CaseReport>,
     /// The goals, and whether they are met.
@@ -26,12 +33,12 @@ pub struct Report {
 }
 
 /// The results of one case.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct CaseReport {
     /// The name for `--cases`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The heading.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     /// One outcome a contestant.
     pub outcomes: Vec<Outcome>,
 }
@@ -66,7 +73,7 @@ impl Report {
     #[must_use]
     pub fn best_exact_peer(&self, case: &str) -> Option<&Outcome> {
         let peers = self.case(case)?.outcomes.iter().filter(|outcome| outcome.kind == Kind::Peer);
-        let exact = peers.filter(|peer| peer.is_usable() && self.is_exact(peer.contestant));
+        let exact = peers.filter(|peer| peer.is_usable() && self.is_exact(&peer.contestant));
         exact.max_by(|a, b| a.median.per_second.total_cmp(&b.median.per_second))
     }
 }

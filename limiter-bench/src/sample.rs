@@ -1,6 +1,8 @@
 //! The figures of one contestant in one case: those of each round, and their medians.
 
-use serde::{Serialize, Serializer};
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::contestant::{Entry, Failure, Kind, Rate};
 use crate::kept;
@@ -8,10 +10,10 @@ use crate::server::Work;
 use crate::tally::Tally;
 
 /// The figures of one round, or the medians of several rounds.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Decisions a second, of all tasks or threads together.
-    #[serde(serialize_with = "rounded")]
+    #[serde(serialize_with = "rounded", deserialize_with = "or_infinite")]
     pub per_second: f64,
     /// The median latency of calls, in microseconds.
     #[serde(serialize_with = "rounded")]
@@ -83,10 +85,10 @@ impl Sample {
 }
 
 /// All rounds of one contestant in one case.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// The name of the contestant.
-    pub contestant: &'static str,
+    pub contestant: Cow<'static, str>,
     /// The role in the comparison.
     pub kind: Kind,
     /// One sample a round.
@@ -115,7 +117,7 @@ impl Outcome {
 
     pub(crate) fn named(contestant: &'static str, kind: Kind) -> Self {
         Self {
-            contestant,
+            contestant: contestant.into(),
             kind,
             rounds: Vec::new(),
             median: Sample::default(),
@@ -160,6 +162,11 @@ fn some_rounded<S: Serializer>(figure: &Option<f64>, serializer: S) -> Result<S:
         Some(figure) => rounded(figure, serializer),
         None => serializer.serialize_none(),
     }
+}
+
+/// Reads a figure that JSON has as null: a rate without a duration.
+fn or_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
 /// Returns the median. For an even number of values it is the mean of the two in the middle.

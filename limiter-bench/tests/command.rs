@@ -40,3 +40,13 @@ fn scripts_without_a_server_exit_with_2() {
     assert_eq!(code, Some(2));
     assert!(errors.starts_with("limiter-bench: Redis cannot be started (") && errors.lines().count() == 1, "{errors}");
 }
+
+#[test]
+fn pages_without_results_exit_with_2() {
+    let (code, _, errors) = bench(&["pages", "--out", "/no/such/directory"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        errors.starts_with("limiter-bench: /no/such/directory/performance/results.json cannot be read: "),
+        "{errors}"
+    );
+}

@@ -8,5 +8,7 @@ mod language;
 mod messages;
 mod modules;
 mod names;
+mod packages;
+mod public_api;
 mod snippets;
 mod sources;

@@ -29,7 +29,7 @@ pub(super) fn measure(stage: &Stage<'_>, case: &Case) -> Vec<Outcome> {
     }
     let mut outcomes: Vec<_> = PATHS.iter().map(|path| Outcome::named(path, Kind::Ours)).collect();
     for outcome in &mut outcomes {
-        match instructions(outcome.contestant) {
+        match instructions(&outcome.contestant) {
             Ok(instructions) => outcome.add(Sample { instructions: Some(instructions), ..Sample::default() }),
             Err(failure) => {
                 stage.progress.print_line(&format!("callgrind failed: {failure}"));

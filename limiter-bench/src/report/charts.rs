@@ -67,7 +67,7 @@ pub const ALL: [Chart; 5] = [
 ];
 
 /// One contestant's line.
-type Line = (&'static str, Vec<(f64, f64)>);
+type Line<'a> = (&'a str, Vec<(f64, f64)>);
 
 impl Chart {
     /// Writes the chart if the report has at least two points of it. Returns whether it was written.
@@ -85,19 +85,19 @@ impl Chart {
         Ok(true)
     }
 
-    fn lines(&self, report: &Report) -> Vec<Line> {
+    fn lines<'a>(&self, report: &'a Report) -> Vec<Line<'a>> {
         let names = report.case(self.points[0].1).into_iter().flat_map(|case| &case.outcomes);
-        let line = |name: &'static str| {
+        let line = |name: &'a str| {
             let point = |&(x, case): &(f64, &str)| {
                 let y = (self.figure)(&report.outcome(case, name)?.median)?;
                 (y > 0.0).then_some((x, y)) // a logarithmic axis has no 0
             };
             (name, self.points.iter().filter_map(point).collect::<Vec<_>>())
         };
-        names.map(|outcome| line(outcome.contestant)).filter(|(_, points)| points.len() > 1).collect()
+        names.map(|outcome| line(&outcome.contestant)).filter(|(_, points)| points.len() > 1).collect()
     }
 
-    fn draw_lines(&self, lines: &[Line], path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    fn draw_lines(&self, lines: &[Line<'_>], path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let points = || lines.iter().flat_map(|(_, points)| points);
         let (low, high) = points().fold((f64::MAX, f64::MIN), |(low, high), &(_, y)| (low.min(y), high.max(y)));
         let (first, last) = (self.points[0].0, self.points[self.points.len() - 1].0);

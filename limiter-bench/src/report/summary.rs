@@ -63,8 +63,8 @@ mod tests {
             outcome.add(Sample { p50_us, ..Sample::default() });
             outcomes.push(outcome);
         }
-        let cases = vec![CaseReport { name: "tasks-1", title: "", outcomes }];
-        let report = Report { measured: String::new(), cases, bars: Vec::new(), problems: Vec::new() };
+        let cases = vec![CaseReport { name: "tasks-1".into(), title: "".into(), outcomes }];
+        let report = Report { cases, ..Report::default() };
         let sentences = sentences(&report);
         assert_eq!(sentences.len(), 1, "cases that were not measured have no sentence");
         assert!(sentences[0].contains("125 µs") && sentences[0].contains("86 µs"), "{sentences:?}");

@@ -22,7 +22,7 @@ type Cell = Box<dyn Fn(&Outcome) -> Option<String>>;
 #[must_use]
 pub fn case_table(report: &Report, case: &CaseReport) -> Table {
     let mut table = Table { header: vec![String::new()], ..Table::default() };
-    table.rows = case.outcomes.iter().map(|outcome| vec![outcome.contestant.to_owned()]).collect();
+    table.rows = case.outcomes.iter().map(|outcome| vec![outcome.contestant.clone().into_owned()]).collect();
     for (heading, cell) in columns(report, case) {
         let cells: Vec<_> = case.outcomes.iter().map(&cell).collect();
         if cells.iter().any(Option::is_some) {
@@ -43,7 +43,7 @@ pub fn case_table(report: &Report, case: &CaseReport) -> Table {
 }
 
 fn columns(report: &Report, case: &CaseReport) -> Vec<Column> {
-    let best = report.best_exact_peer(case.name).cloned();
+    let best = report.best_exact_peer(&case.name).cloned();
     let in_process = case.name.starts_with("local") || case.name == "attribute";
     let late = case.name == "waiting";
     let filled = case.name.starts_with("bytes");
@@ -86,7 +86,7 @@ fn kept(outcome: &Outcome) -> Option<String> {
 #[must_use]
 pub fn bar_table(report: &Report) -> Table {
     let header = ["case", "bar", ""].map(str::to_owned).to_vec();
-    let row = |bar: &Bar| vec![bar.row.to_owned(), bar.bar.clone(), verdict(bar)];
+    let row = |bar: &Bar| vec![bar.row.clone().into_owned(), bar.bar.clone(), verdict(bar)];
     let met = report.bars.iter().filter(|bar| bar.met == Some(true)).count();
     let measured = report.bars.iter().filter(|bar| bar.met.is_some()).count();
     let notes = vec![format!("{met} of {} bars met, {measured} measured", report.bars.len())];
@@ -126,7 +126,7 @@ pub(crate) fn count(figure: f64) -> String {
     text
 }
 
-fn micros(us: f64) -> String {
+pub(crate) fn micros(us: f64) -> String {
     if us < 10.0 { format!("{us:.2}") } else { count(us) }
 }
 
