@@ -22,7 +22,7 @@ impl Builder {
     /// one error for each distinct mistake, with line and column. Alert on
     /// [`rules_file_errors`](Limiter::rules_file_errors).
     ///
-    /// The rules are those of a layer of their own, after [`set_rules`](Limiter::set_rules) and before this builder.
+    /// The rules are a level of their own, after [`set_rules`](Limiter::set_rules) and before this builder.
     /// The thread ends when the last clone of the limiter is dropped. A child of `fork` has no such thread and keeps
     /// the rules of the fork: build a limiter there.
     ///
@@ -114,7 +114,7 @@ impl Builder {
     /// [`connect`](Builder::connect) reads it once before it returns, and fails if the store refuses that.
     /// [`build`](Builder::build) does not wait.
     ///
-    /// - The rules are a layer of their own, after [`set_rules`](crate::Limiter::set_rules) and before the file.
+    /// - The rules are a level of their own, after [`set_rules`](crate::Limiter::set_rules) and before the file.
     /// - A text that is missing, or that this process cannot use, changes nothing: the last good rules stay in force. The
     ///   log gets one error for each distinct mistake, with line and column: see
     ///   [`shared_rules_error`](crate::Limiter::shared_rules_error).
