@@ -68,7 +68,7 @@ fn settings_that_an_override_lacks_come_from_its_rule() {
     limiter.scope_sync(|| assert_eq!((allowed("t", "a"), allowed("t", "b"), allowed("t", "c")), (20, 3, 20)));
 }
 
-/// If a level sets limits, those of overrides in lower levels do not apply. Their modes stay in force.
+/// Limits of a level replace those of overrides in lower levels. Their modes stay in force.
 #[test]
 fn limits_of_a_higher_level_hide_those_of_lower_overrides() {
     let lower = max("3/h")
