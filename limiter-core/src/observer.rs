@@ -260,14 +260,14 @@ pub(crate) trait LoggedLimits: Send + Sync {
     /// The rules with a limit that never grants the cost of a call: the log has a line about each.
     fn impossible_costs(&self) -> &LoggedRules;
 
-    /// Returns the layer of a limit of calls with this key. `None` for that of an attribute, a service or a direct call.
+    /// Returns the level of a limit of calls with this key. `None` for that of an attribute, a service or a direct call.
     fn place_of(&self, limit: Limit, rule: &str, key: &Key) -> Option<LimitPlace>;
 }
 
-/// The layer that a limit comes from.
+/// The level that a limit comes from.
 pub(crate) struct LimitPlace {
     pub(crate) origin: &'static str,
-    /// The path, if that layer is the file of rules.
+    /// The path, if that level is the file of rules.
     pub(crate) file: Option<String>,
 }
 
@@ -303,7 +303,7 @@ fn log_shadowed(denied: &Denied) {
     }
 }
 
-/// Logs a denial for the cost of a call, the first of each rule, with the layer of the limit unless it is the call's own.
+/// Logs a denial for the cost of a call, the first of each rule, with the level of the limit unless it is the call's own.
 #[cold]
 #[inline(never)]
 fn log_impossible_cost(rules: &dyn LoggedLimits, context: DecisionContext<'_>, denied: &Denied) {

@@ -162,7 +162,7 @@ impl Rule {
     /// override of [one key](KeyMatch::key) matches all parts. Overrides cannot have overrides. A limiter can have
     /// 100 000 of them.
     ///
-    /// If this rule has limits, the limits of overrides in lower layers do not apply. Their modes do, unless this rule
+    /// If this rule has limits, the limits of overrides in lower levels do not apply. Their modes do, unless this rule
     /// has one.
     ///
     /// ```
@@ -388,7 +388,7 @@ impl fmt::Debug for KeyMatch {
 
 // The rules of a limiter as an operator sees them.
 
-/// A rule with its settings from all layers: see [`Limiter::rules`](crate::Limiter::rules).
+/// A rule with its settings from all levels: see [`Limiter::rules`](crate::Limiter::rules).
 #[derive(Clone, Debug)]
 pub struct RuleInForce {
     name: String,
@@ -464,13 +464,13 @@ impl RuleInForce {
         self.call.leases
     }
 
-    /// The layer that the limits come from.
+    /// The level that the limits come from.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The number of overrides of the rule, in all layers.
+    /// The number of overrides of the rule, in all levels.
     #[must_use]
     pub fn overrides(&self) -> usize {
         self.overrides

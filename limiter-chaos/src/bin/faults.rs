@@ -151,9 +151,8 @@ fn flood_section(floods: &[FloodReport]) -> String {
     let lines: String = floods.iter().map(|report| format!("- {}.\n", flood_line(report))).collect();
     format!(
         "\n## Many calls at once\n\n\
-         These calls are made at once to a stopped server. Each line has the slowest call of the median of five\n\
-         runs, its bar, and the slowest call of each run. The bar is the deadline of 100 ms and an allowance for\n\
-         two idle cores.\n\n\
+         These calls are made at once to a stopped server. Each line has the slowest call of the median of five runs, its\n\
+         bar, and the slowest call of each run. The bar is the deadline of 100 ms and an allowance for two idle cores.\n\n\
          {lines}"
     )
 }

@@ -23,7 +23,7 @@ const TABLE_HEAD: &str = "\
 ";
 
 const WINDOW_TABLE_HEAD: &str = "\
-| fault (name) | `sliding_window` | `fixed_window` | …, in the server's windows | `sliding_counter` | `token_bucket` | `leaky_bucket` \
+| name | `sliding_window` | `fixed_window` | …, in the server's windows | `sliding_counter` | `token_bucket` | `leaky_bucket` \
 | `5/300ms`, `10/h` |
 |---|---|---|---|---|---|---|---|
 ";
@@ -143,7 +143,7 @@ fn used_shares(workloads: &[WorkloadReport]) -> String {
 
 fn window_table_line(MeasuredRow { row, report, .. }: &MeasuredRow) -> String {
     let cell = |fullest: &FullestWindow, workload: &WorkloadReport| window_cell(row, fullest, workload);
-    let mut line = format!("| {} (`{}`) ", row.fault, row.name);
+    let mut line = format!("| `{}` ", row.name);
     for workload in &report.workloads {
         let any = workload.fullest.iter().filter(|fullest| fullest.windows == WindowKind::Any);
         let any: Vec<_> = any.map(|fullest| cell(fullest, workload)).collect();

@@ -134,7 +134,7 @@ impl Builder {
     /// [`connect`](Builder::connect) reads it once before it returns, and fails if the store refuses that.
     /// [`build`](Builder::build) does not wait.
     ///
-    /// - The rules are a layer of their own, after [`set_rules`](crate::Limiter::set_rules) and before the file.
+    /// - The rules are a level of their own, after [`set_rules`](crate::Limiter::set_rules) and before the file.
     /// - A text that is missing, or that this process cannot use, changes nothing: the last good rules stay in force. The
     ///   log gets one error for each distinct mistake, with line and column: see
     ///   [`shared_rules_error`](crate::Limiter::shared_rules_error).

@@ -22,7 +22,7 @@ impl Builder {
     /// one error for each distinct mistake, with line and column. Alert on
     /// [`rules_file_errors`](Limiter::rules_file_errors).
     ///
-    /// The rules are those of a layer of their own, after [`set_rules`](Limiter::set_rules) and before this builder.
+    /// The rules are a level of their own, after [`set_rules`](Limiter::set_rules) and before this builder.
     /// The thread ends when the last clone of the limiter is dropped. A child of `fork` has no such thread and keeps
     /// the rules of the fork: build a limiter there.
     ///

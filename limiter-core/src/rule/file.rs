@@ -280,7 +280,7 @@ struct Watcher {
     judged: Reading,
     /// A new content that was read once.
     pending: Option<Reading>,
-    /// The rules of the last content are correct, and other layers contradict them. Those may change.
+    /// The rules of the last content are correct, and other levels contradict them. Those may change.
     is_contradicted: bool,
     checks_without_read: u32,
 }

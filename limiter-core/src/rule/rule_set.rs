@@ -1,4 +1,4 @@
-//! A set of rules: one layer of a limiter's settings.
+//! A set of rules: one level of a limiter's settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -178,9 +178,9 @@ impl RulesStatus {
     }
 }
 
-// The layers that settings come from.
+// The levels that settings come from.
 
-/// The layer that a rule's limits come from.
+/// The level that a rule's limits come from.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {

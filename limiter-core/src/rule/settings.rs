@@ -1,4 +1,4 @@
-//! The settings of a call under a rule, composed from all layers.
+//! The settings of a call under a rule, composed from all levels.
 
 use std::slice;
 
@@ -7,7 +7,7 @@ use crate::request::{CallOptions, CallSettings};
 use crate::rule::{Mode, Origin, Rule};
 use crate::{Algorithm, Error, Layout, Limit};
 
-/// Settings composed from layers. `None` leaves a setting to the attribute, and an empty list the limits.
+/// Settings composed from levels. `None` leaves a setting to the attribute, and an empty list the limits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     limits: ConfiguredLimits,
@@ -17,7 +17,7 @@ pub(crate) struct Settings {
     layout: Option<Layout>,
     mode: Option<Mode>,
     pub(crate) call: CallSettings,
-    /// Those of rules that set none, in any layer or attribute.
+    /// Those of rules that set none, in any level or attribute.
     pub(crate) default_call: CallSettings,
     /// The limits may be in shared rules, which the limiter has not read yet.
     pub(crate) is_shared_unread: bool,
@@ -56,7 +56,7 @@ impl ConfiguredLimits {
     }
 }
 
-/// The defaults of all rules, composed from layers.
+/// The defaults of all rules, composed from levels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DefaultSettings {
     mode: Option<Mode>,
@@ -64,7 +64,7 @@ pub(crate) struct DefaultSettings {
 }
 
 impl DefaultSettings {
-    /// Adds the defaults of a lower layer: those that the layers above lack.
+    /// Adds the defaults of a lower level: those that the levels above lack.
     pub(crate) fn add(&mut self, defaults: &Rule) {
         self.mode = self.mode.or(defaults.mode);
         self.call = self.call.or(defaults.call);
@@ -72,9 +72,9 @@ impl DefaultSettings {
 }
 
 impl Settings {
-    /// Adds the settings of a rule in a lower layer: those that the layers above lack.
+    /// Adds the settings of a rule in a lower level: those that the levels above lack.
     pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
-        // A limit that names an algorithm is whole. Those of the layers below belong to other limits.
+        // A limit that names an algorithm is whole. Those of the levels below belong to other limits.
         let is_whole = self.limits().iter().any(|limit| limit.algorithm() != Algorithm::default());
         if !is_whole {
             self.add_algorithm(rule);
@@ -86,7 +86,7 @@ impl Settings {
         self.add_policies(rule);
     }
 
-    /// Adds the algorithm of a rule in a lower layer, with what belongs to it. A burst is left out if a layer above has an
+    /// Adds the algorithm of a rule in a lower level, with what belongs to it. A burst is left out if a level above has an
     /// algorithm without one: it belongs to another algorithm.
     fn add_algorithm(&mut self, rule: &Rule) {
         if self.algorithm.is_none_or(Algorithm::has_burst) {
@@ -96,7 +96,7 @@ impl Settings {
         self.layout = self.layout.or(rule.layout);
     }
 
-    /// Adds the settings of an override in a lower layer. If its limits are hidden, so is what belongs to them.
+    /// Adds the settings of an override in a lower level. If its limits are hidden, so is what belongs to them.
     pub(crate) fn add_override(&mut self, rule: &Rule, origin: Origin) {
         match self.limits_origin {
             None => self.add(rule, origin),
@@ -110,7 +110,7 @@ impl Settings {
         self.call = self.call.or(rule.call);
     }
 
-    /// Adds the defaults, after the settings of all layers and the attribute.
+    /// Adds the defaults, after the settings of all levels and the attribute.
     pub(crate) fn add_defaults(&mut self, defaults: &DefaultSettings) {
         self.mode = self.mode.or(defaults.mode);
         self.default_call = defaults.call;
@@ -131,7 +131,7 @@ impl Settings {
         self.mode.unwrap_or_default()
     }
 
-    /// The configured limits. They replace the attribute's. Empty if no layer has any.
+    /// The configured limits. They replace the attribute's. Empty if no level has any.
     pub(crate) fn limits(&self) -> &[Limit] {
         match &self.limits {
             ConfiguredLimits::None => &[],

@@ -9,7 +9,7 @@ use crate::piece_name::PieceNames;
 /// Counts by the request's method, such as `GET`.
 ///
 /// `HEAD` counts as `GET`: frameworks run the handler of `GET` for it. A method is the client's text, so all methods that
-/// are not standard count together, as `other`. An invented one is no fresh quota.
+/// are not standard count together, as `other`. An invented one has no quota of its own.
 ///
 /// Its part in overrides is `method`, with one of the values `CONNECT`, `DELETE`, `GET`, `OPTIONS`, `PATCH`, `POST`,
 /// `PUT`, `TRACE` and `other`.

@@ -73,9 +73,9 @@ fn a_lowered_limit_holds_at_once_and_keeps_the_history() {
     limiter.scope_sync(|| assert_eq!(changing().expect_err("the attribute's").limit(), limit("1/h")));
 }
 
-/// Each setting comes from the first layer that has it.
+/// Each setting comes from the highest level that has it.
 #[test]
-fn layers_override_each_other_setting_by_setting() {
+fn levels_override_each_other_setting_by_setting() {
     let builder = RuleSet::new()
         .defaults(Rule::new().mode(Mode::Shadow))
         .rule("changing", Rule::new().limit(limit("3/h")).mode(Mode::Enforce));
@@ -90,7 +90,7 @@ fn layers_override_each_other_setting_by_setting() {
     assert_eq!(in_force(&limiter), (vec![limit("3/h")], Mode::Off, Origin::Builder));
     limiter.set_rules(RuleSet::new().rule("changing", Rule::new().limit(limit("9/h")))).expect("valid");
     assert_eq!(in_force(&limiter), (vec![limit("9/h")], Mode::Enforce, Origin::Runtime));
-    // Defaults of a higher layer come after the rules of a lower one.
+    // Defaults of a higher level come after the rules of a lower one.
     limiter.set_rules(RuleSet::new().defaults(Rule::new().mode(Mode::Deny))).expect("valid");
     assert_eq!(in_force(&limiter), (vec![limit("3/h")], Mode::Enforce, Origin::Builder));
     let denied = limiter.named("other").check_blocking(&rate_limited::Key::new("a"), &limit("1/h"));

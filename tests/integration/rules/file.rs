@@ -51,7 +51,7 @@ fn text(max: u32) -> String {
     format!("[rules.from_file]\nlimit = \"{max}/h\"\n")
 }
 
-/// Returns the configured limit of [`from_file`] and its layer.
+/// Returns the configured limit of [`from_file`] and its level.
 fn in_force(limiter: &Limiter) -> Option<(u32, Origin)> {
     let rule = limiter.rules().into_iter().find(|rule| rule.name() == "from_file")?;
     Some((rule.limits().first()?.max(), rule.origin()))

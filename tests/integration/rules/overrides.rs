@@ -68,9 +68,9 @@ fn settings_that_an_override_lacks_come_from_its_rule() {
     limiter.scope_sync(|| assert_eq!((allowed("t", "a"), allowed("t", "b"), allowed("t", "c")), (20, 3, 20)));
 }
 
-/// A layer that sets limits hides the limits of overrides in lower layers. Their modes stay in force.
+/// Limits of a level replace those of overrides in lower levels. Their modes stay in force.
 #[test]
-fn limits_of_a_higher_layer_hide_those_of_lower_overrides() {
+fn limits_of_a_higher_level_hide_those_of_lower_overrides() {
     let lower = max("3/h")
         .overriding(KeyMatch::parts([("user", "wide")]), max("9/h"))
         .overriding(KeyMatch::parts([("user", "blocked")]), Rule::new().mode(Mode::Deny));
@@ -138,7 +138,7 @@ async fn overrides_apply_to_named_calls() {
     assert_eq!((decide("a").await, decide("b").await), (limit("1/h"), limit("3/h")));
 }
 
-/// What belongs to another limit does not apply: the burst of a lower layer, and that of a hidden override.
+/// What belongs to another limit does not apply: the burst of a lower level, and that of a hidden override.
 #[tokio::test]
 async fn a_limit_with_an_algorithm_keeps_its_own_burst() {
     let bucket = limit("5/s").with_algorithm(Algorithm::TokenBucket);

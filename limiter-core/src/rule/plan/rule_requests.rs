@@ -20,7 +20,7 @@ pub(crate) struct RuleRequests<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SharedSettings {
     of_rules: CallSettings,
-    /// Those of rules that set none, in any layer or attribute.
+    /// Those of rules that set none, in any level or attribute.
     of_defaults: CallSettings,
 }
 
