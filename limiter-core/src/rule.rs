@@ -17,9 +17,9 @@ mod settings;
 mod rule_ref;
 mod service_rule;
 mod catalog;
-mod layer_warnings;
-mod layer_rule;
-mod layers;
+mod level_warnings;
+mod level_rule;
+mod levels;
 mod site_cache;
 mod table;
 mod plan;
@@ -31,9 +31,9 @@ mod file;
 pub(crate) use catalog::Catalog;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
-pub(crate) use layers::ResolvedRule;
+pub(crate) use levels::ResolvedRule;
 #[cfg(all(feature = "rules", feature = "redis"))]
-pub(crate) use layers::check_shared_text;
+pub(crate) use levels::check_shared_text;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
 pub(crate) use plan::{OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleUse, Shadow, Trial, UnlimitedRule};

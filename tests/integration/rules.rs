@@ -10,7 +10,7 @@ use crate::support::{builder_for, limit};
 
 mod changes;
 mod file;
-mod layers;
+mod levels;
 mod modes;
 mod named;
 mod names;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use limiter_syntax::{nearest, with_same_start};
 
 use crate::key::KeyTemplate;
-use crate::rule::layer_warnings::ImpossibleCost;
+use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::message_text::list;
 use crate::rule::override_index::without_kinds;
 use crate::rule::{KeyText, Mode, RegisteredRule, Rule, RuleSet, log_apart};

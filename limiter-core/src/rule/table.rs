@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics;
 use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
-use crate::rule::layer_warnings::ImpossibleCost;
-use crate::rule::layers::{Layer, Layers};
+use crate::rule::level_warnings::ImpossibleCost;
+use crate::rule::levels::{RuleLevel, RuleLevels};
 use crate::rule::site_cache::{self, Entry};
 use crate::rule::{
     CallDefaults, Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call,
@@ -16,7 +16,7 @@ use crate::sync::process::ForChildren;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::{Error, Key, Limit, RuleInForce, TARGET};
 
-/// The layers of settings with their composition for each rule.
+/// The levels of settings with their composition for each rule.
 pub(crate) struct RuleTable {
     defaults: CallDefaults,
     /// 0 while there are no settings, as in most limiters. Otherwise a number that no other state of any limiter has.
@@ -39,8 +39,8 @@ pub(crate) struct RuleTable {
 struct RuleState {
     impossible_costs: LoggedRules,
     state: Mutex<State>,
-    /// The layers in force.
-    for_children: ForChildren<Layers>,
+    /// The levels in force.
+    for_children: ForChildren<RuleLevels>,
 }
 
 impl LoggedLimits for RuleState {
@@ -55,7 +55,7 @@ impl LoggedLimits for RuleState {
             let settings = resolved.settings_for(key);
             settings.limits().contains(&limit).then(|| settings.limits_origin())
         })?;
-        let file = state.layers.file_of(origin).map(|file| file.display().to_string());
+        let file = state.levels.file_of(origin).map(|file| file.display().to_string());
         (origin != Origin::Attribute).then_some(LimitPlace { origin: origin.as_str(), file })
     }
 }
@@ -64,7 +64,7 @@ struct State {
     generation: u64,
     /// The number of changes so far.
     changes: u64,
-    layers: Layers,
+    levels: RuleLevels,
     /// The rules with settings that were used in this generation.
     resolved: HashMap<(String, KeyText), Arc<ResolvedRule>>,
     /// Every rule without settings of its own.
@@ -73,10 +73,10 @@ struct State {
 
 impl RuleTable {
     /// Creates the table of a new limiter with the rules of its builder. [`check`](Self::check) is called when all
-    /// layers are there.
+    /// levels are there.
     ///
     /// # Errors
-    /// Those of [`Layer::new`].
+    /// Those of [`RuleLevel::new`].
     pub(crate) fn new(
         rules: RuleSet,
         declared: BTreeSet<String>,
@@ -87,50 +87,51 @@ impl RuleTable {
         table.hashes_keys = hashes_keys;
         // Most limiters have no rules, and need no list of the program's.
         if rules.is_in_use() {
-            let (layer, costs) = table.layer(Origin::Builder, rules)?;
+            let (level, costs) = table.level(Origin::Builder, rules)?;
             let mut state = table.lock();
-            state.layers.set(Origin::Builder, Arc::clone(&layer));
+            state.levels.set(Origin::Builder, Arc::clone(&level));
             table.start_generation(&mut state);
             drop(state);
-            table.warn_of(Origin::Builder, &layer, costs);
+            table.warn_of(Origin::Builder, &level, costs);
         }
         Ok(table)
     }
 
     /// Checks a set of rules by itself. The second value has the costs that it never grants.
-    fn layer(&self, origin: Origin, rules: RuleSet) -> Result<(Arc<Layer>, Vec<ImpossibleCost>), Error> {
+    fn level(&self, origin: Origin, rules: RuleSet) -> Result<(Arc<RuleLevel>, Vec<ImpossibleCost>), Error> {
         if self.hashes_keys {
             rules.check_hashed_layouts()?;
         }
         let catalog = self.catalog();
         let costs = catalog.impossible_costs(&rules);
-        let layer = if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &catalog) }?;
-        Ok((Arc::new(layer), costs))
+        let level =
+            if origin == Origin::Shared { RuleLevel::of_shared(rules) } else { RuleLevel::new(rules, &catalog) }?;
+        Ok((Arc::new(level), costs))
     }
 
     /// Logs what does not suit the program in a set of rules that holds from now on.
-    fn warn_of(&self, origin: Origin, layer: &Layer, costs: Vec<ImpossibleCost>) {
+    fn warn_of(&self, origin: Origin, level: &RuleLevel, costs: Vec<ImpossibleCost>) {
         for cost in costs {
             // Its denials have no line besides.
             self.state.impossible_costs.add(cost.site.rule());
-            layer.name(origin).warn_of_cost(cost);
+            level.name(origin).warn_of_cost(cost);
         }
-        layer.warn_of_keys(origin, &self.catalog());
+        level.warn_of_keys(origin, &self.catalog());
     }
 
-    /// Makes rules of `configured` limits fail until shared rules are set, unless another layer has their limits.
+    /// Makes rules of `configured` limits fail until shared rules are set, unless another level has their limits.
     pub(crate) fn expect_shared(&self) {
         let mut state = self.lock();
-        state.layers.expect_shared();
+        state.levels.expect_shared();
         self.start_generation(&mut state);
     }
 
-    /// Checks all layers together.
+    /// Checks all levels together.
     ///
     /// # Errors
-    /// Those of [`Layers::check`].
+    /// Those of [`RuleLevels::check`].
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.lock().layers.check(|| self.catalog())
+        self.lock().levels.check(|| self.catalog())
     }
 
     fn catalog(&self) -> Catalog<'_> {
@@ -138,21 +139,21 @@ impl RuleTable {
     }
 
     fn without_rules(declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
-        Self::with_layers(Layers::default(), declared, switch)
+        Self::with_levels(RuleLevels::default(), declared, switch)
     }
 
     /// Returns the table of a child of `fork`, with the rules that were in force at the fork.
     pub(crate) fn in_child(&self) -> Self {
-        let layers = self.state.for_children.get();
-        let child = Self::with_layers(layers, self.declared.clone(), self.switch);
+        let levels = self.state.for_children.get();
+        let child = Self::with_levels(levels, self.declared.clone(), self.switch);
         let unlimited = AtomicU64::new(self.unlimited_calls());
         Self { defaults: self.defaults, hashes_keys: self.hashes_keys, unlimited, ..child }
     }
 
-    fn with_layers(layers: Layers, declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
-        let for_children = ForChildren::new(layers.clone());
+    fn with_levels(levels: RuleLevels, declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
+        let for_children = ForChildren::new(levels.clone());
         let (resolved, unset) = (HashMap::new(), Arc::default());
-        let state = Mutex::new(State { generation: 0, changes: 0, layers, resolved, unset });
+        let state = Mutex::new(State { generation: 0, changes: 0, levels, resolved, unset });
         let table = Self {
             defaults: CallDefaults::default(),
             generation: AtomicU64::new(0),
@@ -214,30 +215,30 @@ impl RuleTable {
         self.switch
     }
 
-    /// Replaces the layer of an origin. Every call that begins afterwards uses it.
+    /// Replaces the level of an origin. Every call that begins afterwards uses it.
     ///
     /// # Errors
-    /// Those of [`Layer::new`]. The rules then stay as they were.
+    /// Those of [`RuleLevel::new`]. The rules then stay as they were.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        let (layer, costs) = self.layer(origin, rules)?;
+        let (level, costs) = self.level(origin, rules)?;
         loop {
-            let (changes, mut layers) = {
+            let (changes, mut levels) = {
                 let state = self.lock();
-                (state.changes, state.layers.clone())
+                (state.changes, state.levels.clone())
             };
-            let replaced = layers.set(origin, Arc::clone(&layer));
+            let replaced = levels.set(origin, Arc::clone(&level));
             // This may take a while. Calls do not wait for it.
-            layers.check(|| self.catalog())?;
+            levels.check(|| self.catalog())?;
             let mut state = self.lock();
             if state.changes != changes {
                 continue;
             }
-            state.layers = layers;
+            state.levels = levels;
             self.start_generation(&mut state);
             drop(state);
-            // A large layer takes a while to drop.
+            // A large level takes a while to drop.
             drop(replaced);
-            self.warn_of(origin, &layer, costs);
+            self.warn_of(origin, &level, costs);
             return Ok(());
         }
     }
@@ -255,10 +256,10 @@ impl RuleTable {
     #[cold]
     fn resolve(&self, (name, key): (&str, KeyText), position: u32) -> Arc<ResolvedRule> {
         let mut state = self.lock();
-        let State { layers, resolved, unset, .. } = &mut *state;
-        // Names may come from callers, so others than those of the layers are not kept.
-        let rule = if layers.have(name) {
-            let new = || Arc::new(layers.resolve_for_calls((name, key), self.switch, || self.catalog()));
+        let State { levels, resolved, unset, .. } = &mut *state;
+        // Names may come from callers, so others than those of the levels are not kept.
+        let rule = if levels.have(name) {
+            let new = || Arc::new(levels.resolve_for_calls((name, key), self.switch, || self.catalog()));
             Arc::clone(resolved.entry((name.to_owned(), key)).or_insert_with(new))
         } else {
             Arc::clone(unset)
@@ -269,15 +270,15 @@ impl RuleTable {
         rule
     }
 
-    /// Lists the rules that the program or a layer has, by name.
+    /// Lists the rules that the program or a level has, by name.
     pub(crate) fn in_force(&self) -> Vec<RuleInForce> {
         let catalog = self.catalog();
         let state = self.lock();
         let in_force = |name: &str| {
-            let resolved = state.layers.resolve(name, KeyText::Unknown, self.switch);
+            let resolved = state.levels.resolve(name, KeyText::Unknown, self.switch);
             RuleInForce::new(name, &resolved, catalog.limits_of(name))
         };
-        let names: BTreeSet<_> = state.layers.names().union(&catalog.names()).copied().collect();
+        let names: BTreeSet<_> = state.levels.names().union(&catalog.names()).copied().collect();
         names.into_iter().map(in_force).collect()
     }
 
@@ -316,15 +317,15 @@ impl RuleTable {
         self.unlimited.load(Ordering::Relaxed)
     }
 
-    /// Begins a generation for changed layers. The calls that begin afterwards read them.
+    /// Begins a generation for changed levels. The calls that begin afterwards read them.
     fn start_generation(&self, state: &mut State) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         state.changes += 1;
-        let is_unset = state.layers.is_empty() && self.switch.is_none();
+        let is_unset = state.levels.is_empty() && self.switch.is_none();
         state.generation = if is_unset { 0 } else { NEXT.fetch_add(1, Ordering::Relaxed) };
         state.resolved.clear();
-        state.unset = Arc::new(state.layers.resolve("", KeyText::Unknown, self.switch));
-        self.state.for_children.set(&state.layers);
+        state.unset = Arc::new(state.levels.resolve("", KeyText::Unknown, self.switch));
+        self.state.for_children.set(&state.levels);
         self.generation.store(state.generation, Ordering::Release);
     }
 

@@ -122,7 +122,7 @@ fn a_changed_file_is_in_force_when_two_readings_agree() {
 
 /// The rules of another level can change, so a text that contradicts them is not wrong in itself.
 #[test]
-fn a_file_that_another_layer_contradicts_is_tried_again() {
+fn a_file_that_another_level_contradicts_is_tried_again() {
     let mut file = FollowedFile::new(FIRST);
     file.settle();
     let with_key = |key: &str| format!("[rules.a]\nkey = \"a:{{{key}}}\"\n");

@@ -1,4 +1,4 @@
-//! The layers of settings: sets of rules in their order of precedence.
+//! The levels of settings: sets of rules in their order of precedence.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::key::KeyTemplate;
-use crate::rule::layer_rule::LayerRule;
-use crate::rule::layer_warnings::{SetName, Unmatched, UnmatchedCalls};
+use crate::rule::level_rule::LevelRule;
+use crate::rule::level_warnings::{SetName, Unmatched, UnmatchedCalls};
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::settings::DefaultSettings;
 use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
@@ -19,15 +19,15 @@ const MAX_OVERRIDES: usize = 100_000;
 
 /// A set of rules that has been checked, with its overrides indexed.
 #[derive(Debug, Default)]
-pub(crate) struct Layer {
+pub(crate) struct RuleLevel {
     defaults: Rule,
-    rules: BTreeMap<String, Arc<LayerRule>>,
+    rules: BTreeMap<String, Arc<LevelRule>>,
     is_strict: bool,
     /// The file of the set.
     file: Option<Arc<Path>>,
 }
 
-impl Layer {
+impl RuleLevel {
     /// Checks a set of rules, compares it with the program's, and indexes its overrides.
     ///
     /// # Errors
@@ -37,10 +37,10 @@ impl Layer {
         catalog.check(&set)?;
         Self::indexed(set, |name, rule| {
             if catalog.knows_key_of(name, &rule) {
-                LayerRule::new(name, Arc::clone(&rule), catalog.template(name, &rule))
+                LevelRule::new(name, Arc::clone(&rule), catalog.template(name, &rule))
                     .map_err(|error| catalog.explain(name, &rule, error))
             } else {
-                Ok(LayerRule::of_unknown_key(name, rule))
+                Ok(LevelRule::of_unknown_key(name, rule))
             }
         })
     }
@@ -56,13 +56,13 @@ impl Layer {
         Self::indexed(set, |name, rule| {
             let template = rule.key.clone().or_else(|| name.contains('{').then(|| name.to_owned()));
             match template {
-                Some(template) => LayerRule::new(name, rule, Some(&template)),
-                None => Ok(LayerRule::of_unknown_key(name, rule)),
+                Some(template) => LevelRule::new(name, rule, Some(&template)),
+                None => Ok(LevelRule::of_unknown_key(name, rule)),
             }
         })
     }
 
-    fn indexed(set: RuleSet, index: impl Fn(&str, Arc<Rule>) -> Result<LayerRule, Error>) -> Result<Self, Error> {
+    fn indexed(set: RuleSet, index: impl Fn(&str, Arc<Rule>) -> Result<LevelRule, Error>) -> Result<Self, Error> {
         let overrides: usize = set.rules.values().map(|rule| rule.overrides.len()).sum();
         if overrides > MAX_OVERRIDES {
             let problem = format!(
@@ -71,11 +71,11 @@ impl Layer {
             return Err(Error::new(ErrorKind::Config, problem));
         }
         let RuleSet { defaults, rules, is_strict, file, .. } = set;
-        let layer_rule = |(name, rule): (String, Rule)| {
+        let level_rule = |(name, rule): (String, Rule)| {
             let rule = index(&name, Arc::new(rule))?;
             Ok::<_, Error>((name, Arc::new(rule)))
         };
-        Ok(Self { defaults, rules: rules.into_iter().map(layer_rule).collect::<Result<_, _>>()?, is_strict, file })
+        Ok(Self { defaults, rules: rules.into_iter().map(level_rule).collect::<Result<_, _>>()?, is_strict, file })
     }
 
     /// Logs the stated keys that no function and no layer of the program has, of the rules that one is known of.
@@ -98,29 +98,29 @@ impl Layer {
     }
 }
 
-/// The sets of rules of a limiter. A setting comes from the first layer that has it, in the order of the fields.
+/// The sets of rules of a limiter. A setting comes from the first level that has it, in the order of the fields.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Layers {
-    runtime: Arc<Layer>,
-    shared: Arc<Layer>,
-    file: Arc<Layer>,
-    builder: Arc<Layer>,
+pub(crate) struct RuleLevels {
+    runtime: Arc<RuleLevel>,
+    shared: Arc<RuleLevel>,
+    file: Arc<RuleLevel>,
+    builder: Arc<RuleLevel>,
     /// The limiter follows shared rules, and has not read any yet.
     is_shared_unread: bool,
 }
 
-impl Layers {
-    /// The layers with their origins, from the highest to the lowest.
-    fn iter(&self) -> impl Iterator<Item = (Origin, &Layer)> + Clone {
+impl RuleLevels {
+    /// The levels with their origins, from the highest to the lowest.
+    fn iter(&self) -> impl Iterator<Item = (Origin, &RuleLevel)> + Clone {
         let Self { runtime, shared, file, builder, .. } = self;
-        let layers: [_; LAYERS] =
+        let levels: [_; LEVELS] =
             [(Origin::Runtime, runtime), (Origin::Shared, shared), (Origin::File, file), (Origin::Builder, builder)];
-        layers.into_iter().map(|(origin, layer)| (origin, &**layer))
+        levels.into_iter().map(|(origin, level)| (origin, &**level))
     }
 
     /// The file of the set of an origin, if it has one.
     pub(crate) fn file_of(&self, origin: Origin) -> Option<&Path> {
-        self.iter().find(|(of, _)| *of == origin).and_then(|(_, layer)| layer.file.as_deref())
+        self.iter().find(|(of, _)| *of == origin).and_then(|(_, level)| level.file.as_deref())
     }
 
     /// Records that the limiter follows shared rules, which it has not read yet.
@@ -128,8 +128,8 @@ impl Layers {
         self.is_shared_unread = true;
     }
 
-    /// Replaces the layer of an origin, and returns the one before.
-    pub(crate) fn set(&mut self, origin: Origin, layer: Arc<Layer>) -> Arc<Layer> {
+    /// Replaces the level of an origin, and returns the one before.
+    pub(crate) fn set(&mut self, origin: Origin, level: Arc<RuleLevel>) -> Arc<RuleLevel> {
         let place = match origin {
             Origin::Runtime => &mut self.runtime,
             Origin::Shared => {
@@ -139,18 +139,18 @@ impl Layers {
             Origin::File => &mut self.file,
             Origin::Attribute | Origin::Builder => &mut self.builder,
         };
-        std::mem::replace(place, layer)
+        std::mem::replace(place, level)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        !self.is_shared_unread && self.iter().all(|(_, layer)| layer.is_empty())
+        !self.is_shared_unread && self.iter().all(|(_, level)| level.is_empty())
     }
 
-    /// Checks the layers together, and without the one that is set at run time, which can be removed at any time.
+    /// Checks the levels together, and without the one that is set at run time, which can be removed at any time.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for settings of several layers that contradict each other, for an override of parts that
-    /// the key lacks, and, if any layer is strict, for a rule of `configured` limits without a limit.
+    /// [`ErrorKind::Config`] for settings of several levels that contradict each other, for an override of parts that
+    /// the key lacks, and, if any level is strict, for a rule of `configured` limits without a limit.
     pub(crate) fn check<'c>(&self, catalog: impl Fn() -> Catalog<'c>) -> Result<(), Error> {
         Self { runtime: Arc::default(), ..self.clone() }.check_together(&catalog)?;
         if self.runtime.is_empty() && !self.runtime.is_strict { Ok(()) } else { self.check_together(&catalog) }
@@ -158,14 +158,14 @@ impl Layers {
 
     fn check_together<'c>(&self, catalog: impl Fn() -> Catalog<'c>) -> Result<(), Error> {
         self.names().into_iter().try_for_each(|name| self.check_rule(name))?;
-        let is_strict = self.iter().any(|(_, layer)| layer.is_strict);
-        let needs_key = |(_, layer): (Origin, &Layer)| {
-            layer.rules.iter().any(|(name, rule)| {
+        let is_strict = self.iter().any(|(_, level)| level.is_strict);
+        let needs_key = |(_, level): (Origin, &RuleLevel)| {
+            level.rules.iter().any(|(name, rule)| {
                 let stated = self.key_of(name);
                 (stated.is_some() && rule.has_overrides()) || !rule.belongs_to(stated)
             })
         };
-        // Most layers need no list of the program's rules.
+        // Most levels need no list of the program's rules.
         if !is_strict && !self.iter().any(needs_key) {
             return Ok(());
         }
@@ -175,9 +175,9 @@ impl Layers {
         if is_strict && !self.is_shared_unread { self.check_limits(&catalog) } else { Ok(()) }
     }
 
-    /// Checks the settings that a rule has from all layers, without overrides and with each of them.
+    /// Checks the settings that a rule has from all levels, without overrides and with each of them.
     fn check_rule(&self, name: &str) -> Result<(), Error> {
-        let mut keys = self.layers_of(name).filter_map(|(origin, rule)| Some((origin, rule.rule.key.as_deref()?)));
+        let mut keys = self.levels_of(name).filter_map(|(origin, rule)| Some((origin, rule.rule.key.as_deref()?)));
         if let Some((origin, key)) = keys.next()
             && let Some((other_origin, other)) = keys.find(|(_, other)| *other != key)
         {
@@ -187,8 +187,8 @@ impl Layers {
             );
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        if self.layers_of(name).count() < 2 {
-            return Ok(()); // The layer itself is checked already.
+        if self.levels_of(name).count() < 2 {
+            return Ok(()); // The level itself is checked already.
         }
         let resolved = self.resolve(name, KeyText::Unknown, None);
         let check = |settings: &Settings, place: TextPlace, described: &str| {
@@ -198,10 +198,10 @@ impl Layers {
                 .check(&described)
                 .map_err(|error| Error::new(ErrorKind::Config, place.locate(&error.to_string())))
         };
-        let place = resolved.layers.first().map(|(_, rule)| rule.rule.place).unwrap_or_default();
+        let place = resolved.levels.first().map(|(_, rule)| rule.rule.place).unwrap_or_default();
         check(&resolved.settings, place, "the rule")?;
-        for (index, (_, rule)) in resolved.layers.iter().enumerate() {
-            let mut found = [None; LAYERS];
+        for (index, (_, rule)) in resolved.levels.iter().enumerate() {
+            let mut found = [None; LEVELS];
             for (number, (_, override_rule)) in (1..).zip(&rule.rule.overrides) {
                 found[index] = Some(override_rule);
                 let settings = resolved.compose(&found);
@@ -213,15 +213,15 @@ impl Layers {
         Ok(())
     }
 
-    /// Checks the overrides of rules whose key their own layer does not know.
+    /// Checks the overrides of rules whose key their own level does not know.
     fn check_keys(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
         let as_written = |template: &str| KeyTemplate::parse(template).map(KeyTemplate::without_kinds);
         // The keys of shared rules may be those of other programs.
-        for (_, layer) in self.iter().filter(|(origin, _)| *origin != Origin::Shared) {
-            for (name, rule) in &layer.rules {
+        for (_, level) in self.iter().filter(|(origin, _)| *origin != Origin::Shared) {
+            for (name, rule) in &level.rules {
                 let stated = self.key_of(name);
                 if let Some(key) = stated.and_then(as_written) {
-                    // A layer with this key knows the values that its parts have.
+                    // A level with this key knows the values that its parts have.
                     let mut templates = catalog.service_templates(name);
                     templates.retain(|template| as_written(template).as_ref() == Some(&key));
                     rule.check_forms(name, &templates)?;
@@ -232,7 +232,7 @@ impl Layers {
                 if stated.is_none() && catalog.learns_key_of(name) {
                     rule.check_forms(name, &catalog.service_templates(name))?;
                 } else if let Some(key) = stated.or_else(|| catalog.knows_sites().then_some(name)) {
-                    LayerRule::new(name, Arc::clone(&rule.rule), Some(key)).map_err(|error| match stated {
+                    LevelRule::new(name, Arc::clone(&rule.rule), Some(key)).map_err(|error| match stated {
                         Some(_) => error,
                         None => catalog.explain(name, &rule.rule, error),
                     })?;
@@ -244,7 +244,7 @@ impl Layers {
 
     /// Checks that each rule of `configured` limits has one.
     fn check_limits(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
-        let has_limits = |name: &str| self.layers_of(name).any(|(_, rule)| !rule.rule.limits.is_empty());
+        let has_limits = |name: &str| self.levels_of(name).any(|(_, rule)| !rule.rule.limits.is_empty());
         let without_limit = catalog.without_limit(has_limits);
         let Some((name, site)) = without_limit.first_key_value() else { return Ok(()) };
         let problem = format!(
@@ -258,17 +258,17 @@ impl Layers {
 
     /// The key that a set of rules states for a rule.
     fn key_of(&self, name: &str) -> Option<&str> {
-        self.layers_of(name).find_map(|(_, rule)| rule.rule.key.as_deref())
+        self.levels_of(name).find_map(|(_, rule)| rule.rule.key.as_deref())
     }
 
     /// Returns whether a rule has settings of its own.
     pub(crate) fn have(&self, name: &str) -> bool {
-        self.layers_of(name).next().is_some()
+        self.levels_of(name).next().is_some()
     }
 
     /// The names of all rules with settings.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
-        self.iter().flat_map(|(_, layer)| layer.rules.keys().map(String::as_str)).collect()
+        self.iter().flat_map(|(_, level)| level.rules.keys().map(String::as_str)).collect()
     }
 
     /// Composes the settings of a rule, for functions with this key. `switch` is the value of `RATE_LIMITED_MODE`.
@@ -286,16 +286,16 @@ impl Layers {
     ) -> ResolvedRule {
         let is_key_unknown = key == KeyText::Unknown && self.key_of(name).is_none();
         let is_other = |stated: &&str| !matches!(key, KeyText::Template(template) if template == *stated);
-        for (origin, layer) in self.iter() {
-            let Some(rule) = layer.rules.get(name) else { continue };
+        for (origin, level) in self.iter() {
+            let Some(rule) = level.rules.get(name) else { continue };
             if is_key_unknown {
                 let unmatched = Unmatched { calls: UnmatchedCalls::UnknownKey, overrides: rule.unmatched() };
-                layer.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
+                level.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
             } else if key != KeyText::Unknown
                 && let Some(stated) = rule.rule.key.as_deref().filter(is_other)
                 && let Some(problem) = catalog().stated_key_problem(name, stated, key)
             {
-                layer.name(origin).warn_of_key(rule.to_log(name), &problem);
+                level.name(origin).warn_of_key(rule.to_log(name), &problem);
             }
         }
         self.resolve_with((name, key), switch, |origin, rule, mut overrides| {
@@ -303,26 +303,26 @@ impl Layers {
             if matches!(key, KeyText::Form(_)) {
                 overrides.retain(|invalid| invalid.is_by_value);
             }
-            if let Some((_, layer)) = self.iter().find(|(other, _)| *other == origin) {
+            if let Some((_, level)) = self.iter().find(|(other, _)| *other == origin) {
                 let unmatched = Unmatched { calls: UnmatchedCalls::KnownKey, overrides: &overrides };
-                layer.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
+                level.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
             }
         })
     }
 
-    /// Composes the settings of a rule. `on_unmatched` gets the overrides of each layer that match no key of the calls.
+    /// Composes the settings of a rule. `on_unmatched` gets the overrides of each level that match no key of the calls.
     fn resolve_with(
         &self,
         (name, key): (&str, KeyText),
         switch: Option<Mode>,
-        on_unmatched: impl Fn(Origin, &LayerRule, Vec<InvalidOverride>),
+        on_unmatched: impl Fn(Origin, &LevelRule, Vec<InvalidOverride>),
     ) -> ResolvedRule {
         let template = match key {
             KeyText::Template(template) | KeyText::Form(template) => Some(Some(template)),
             KeyText::Expression => Some(None),
             KeyText::Unknown => self.key_of(name).map(Some),
         };
-        let layer = |(origin, rule): (Origin, &Arc<LayerRule>)| match template {
+        let level = |(origin, rule): (Origin, &Arc<LevelRule>)| match template {
             Some(template) => {
                 let (for_key, unmatched) = rule.for_template(template);
                 on_unmatched(origin, rule, unmatched);
@@ -330,29 +330,29 @@ impl Layers {
             }
             None => (origin, Arc::clone(rule)),
         };
-        let layers = self.layers_of(name).map(layer).collect();
+        let levels = self.levels_of(name).map(level).collect();
         let mut defaults = DefaultSettings::default();
-        self.iter().for_each(|(_, layer)| defaults.add(&layer.defaults));
+        self.iter().for_each(|(_, level)| defaults.add(&level.defaults));
         let is_shared_unread = self.is_shared_unread;
-        let mut resolved = ResolvedRule { layers, defaults, switch, is_shared_unread, ..ResolvedRule::default() };
-        resolved.has_overrides = resolved.layers.iter().any(|(_, rule)| rule.has_overrides());
+        let mut resolved = ResolvedRule { levels, defaults, switch, is_shared_unread, ..ResolvedRule::default() };
+        resolved.has_overrides = resolved.levels.iter().any(|(_, rule)| rule.has_overrides());
         resolved.settings = resolved.compose(&[]);
         resolved
     }
 
-    fn layers_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LayerRule>)> {
-        self.iter().filter_map(move |(origin, layer)| Some((origin, layer.rules.get(name)?)))
+    fn levels_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LevelRule>)> {
+        self.iter().filter_map(move |(origin, level)| Some((origin, level.rules.get(name)?)))
     }
 }
 
-/// The settings of a rule in one state of the layers.
+/// The settings of a rule in one state of the levels.
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedRule {
     /// The settings of keys without overrides.
     settings: Settings,
     has_overrides: bool,
-    /// The rule in each layer that has it, from the highest to the lowest.
-    layers: Vec<(Origin, Arc<LayerRule>)>,
+    /// The rule in each level that has it, from the highest to the lowest.
+    levels: Vec<(Origin, Arc<LevelRule>)>,
     defaults: DefaultSettings,
     switch: Option<Mode>,
     is_shared_unread: bool,
@@ -360,8 +360,8 @@ pub(crate) struct ResolvedRule {
     is_logged: AtomicBool,
 }
 
-/// The number of layers.
-const LAYERS: usize = 4;
+/// The number of levels.
+const LEVELS: usize = 4;
 
 impl ResolvedRule {
     /// The settings of calls with this key.
@@ -372,18 +372,18 @@ impl ResolvedRule {
 
     #[inline(never)]
     fn settings_with_overrides(&self, key: &Key) -> Cow<'_, Settings> {
-        let mut found = [None; LAYERS];
-        for (found, (_, rule)) in found.iter_mut().zip(&self.layers) {
+        let mut found = [None; LEVELS];
+        for (found, (_, rule)) in found.iter_mut().zip(&self.levels) {
             *found = rule.find(key);
         }
         if found.iter().all(Option::is_none) { Cow::Borrowed(&self.settings) } else { Cow::Owned(self.compose(&found)) }
     }
 
-    /// Composes the settings of all layers, with these overrides.
+    /// Composes the settings of all levels, with these overrides.
     fn compose(&self, overrides: &[Option<&Rule>]) -> Settings {
         let mut settings = Settings::default();
         let overrides = overrides.iter().copied().chain(std::iter::repeat(None));
-        for ((origin, rule), found) in self.layers.iter().zip(overrides) {
+        for ((origin, rule), found) in self.levels.iter().zip(overrides) {
             if let Some(found) = found {
                 settings.add_override(found, *origin);
             }
@@ -410,9 +410,9 @@ impl ResolvedRule {
         &self.settings
     }
 
-    /// The number of overrides in all layers.
+    /// The number of overrides in all levels.
     pub(crate) fn overrides(&self) -> usize {
-        self.layers.iter().map(|(_, rule)| rule.rule.overrides.len()).sum()
+        self.levels.iter().map(|(_, rule)| rule.rule.overrides.len()).sum()
     }
 }
 
@@ -422,5 +422,5 @@ impl ResolvedRule {
 /// [`ErrorKind::Config`] with the line and the column of the mistake.
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) fn check_shared_text(toml: &str) -> Result<(), Error> {
-    Layer::of_shared(RuleSet::from_shared_text(toml)?).map(drop)
+    RuleLevel::of_shared(RuleSet::from_shared_text(toml)?).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Warnings about a rule in one layer that does not suit the keys of the program. The log has each of them once.
+//! Warnings about a rule in one level that does not suit the keys of the program. The log has each of them once.
 //!
 //! They name the set of rules, the line and the override, and not its values: those may be personal data.
 
@@ -41,7 +41,7 @@ impl LoggedMistakes {
     }
 }
 
-/// A rule of a layer, with the mistakes of it that the log has.
+/// A rule of a level, with the mistakes of it that the log has.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedRule<'r> {
     pub(crate) name: &'r str,
@@ -49,7 +49,7 @@ pub(crate) struct LoggedRule<'r> {
     pub(crate) logged: &'r LoggedMistakes,
 }
 
-/// The set of rules of a layer, as the log names it.
+/// The set of rules of a level, as the log names it.
 #[derive(Clone, Copy)]
 pub(crate) struct SetName<'s> {
     pub(crate) origin: Origin,

@@ -1,15 +1,15 @@
-//! A rule in one layer, with its overrides indexed by the keys that they match.
+//! A rule in one level, with its overrides indexed by the keys that they match.
 
 use std::sync::Arc;
 
 use crate::rule::Rule;
-use crate::rule::layer_warnings::{LoggedMistakes, LoggedRule};
+use crate::rule::level_warnings::{LoggedMistakes, LoggedRule};
 use crate::rule::override_index::{InvalidOverride, OverrideIndex};
 use crate::{Error, ErrorKind, Key};
 
-/// A rule in one layer.
+/// A rule in one level.
 #[derive(Debug)]
-pub(crate) struct LayerRule {
+pub(crate) struct LevelRule {
     pub(crate) rule: Arc<Rule>,
     /// `None` without overrides.
     overrides: Option<OverrideIndex>,
@@ -22,7 +22,7 @@ pub(crate) struct LayerRule {
     logged: LoggedMistakes,
 }
 
-impl LayerRule {
+impl LevelRule {
     /// Creates the rule of a name. `template` is its key; `None` for an expression.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ mod tests {
         let by_part = || Rule::new().overriding(KeyMatch::parts([("user_id", "42")]), Rule::new().mode(Mode::Deny));
         let rule = by_part().overriding(KeyMatch::key(&Key::new("upload:").part(42)), Rule::new().mode(Mode::Deny));
         for (name, rule, expected) in [("upload", rule, 1), ("upload:{user_id}", by_part(), 0)] {
-            let rule = LayerRule::of_unknown_key(name, Arc::new(rule));
+            let rule = LevelRule::of_unknown_key(name, Arc::new(rule));
             assert_eq!((rule.unmatched().len(), rule.is_key_known), (expected, false), "{name}");
         }
     }
