@@ -9,7 +9,7 @@
     expect(dead_code, reason = "functions for other features")
 )]
 
-// The modules in reading order. A module uses those before it: see tests/tidy/imports.rs.
+// The modules in reading order. tests/tidy/imports.rs has the order in which they may use each other.
 
 // Values that the public API has.
 mod error; // errors, failure policies, and the source of a decision
