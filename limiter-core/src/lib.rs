@@ -63,7 +63,6 @@ pub use clock::ManualClock;
 pub use convert::{FromDenied, FromFailure};
 pub use current::InstallError;
 pub use decision::{Allowed, Decision, Denied};
-/// The version of the `redis` crate that [`Builder::client`] takes its client from.
 pub use error::Source;
 pub use error::{Error, ErrorKind, OnError};
 pub use health::{Health, HealthState};
@@ -73,6 +72,7 @@ pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::{Change, Published, SharedRules};
 pub use limiter::{Limiter, Named};
 pub use overflow::Overflow;
+/// The version of the `redis` crate that [`Builder::client`] takes its client from.
 #[cfg(feature = "redis")]
 pub use redis;
 pub use rule::{KeyMatch, Mode, Origin, Rule, RuleInForce, RuleSet};

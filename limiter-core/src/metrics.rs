@@ -59,10 +59,7 @@ pub(crate) enum CallOutcome {
 }
 
 /// True if series are recorded. State that only they need is not kept otherwise.
-const IS_ON: bool = cfg!(feature = "metrics");
-
-/// True if each rule of a call has to have the permits that are left of it.
-pub(crate) const WANTS_REPORTS: bool = IS_ON;
+pub(crate) const IS_ON: bool = cfg!(feature = "metrics");
 
 /// Declares the events that are recorded. Without the feature `metrics` they do nothing.
 macro_rules! events {

@@ -75,7 +75,7 @@ impl Observers {
     /// Returns whether a report of each request of an allowed call is used.
     #[inline]
     pub(crate) fn want_reports(&self) -> bool {
-        metrics::WANTS_REPORTS || self.observe_allowed()
+        metrics::IS_ON || self.observe_allowed()
     }
 
     /// Reports a decision about one request.
@@ -115,7 +115,7 @@ impl Observers {
                         [] => call_all(&self.allowed, allowed),
                         reports => reports.iter().for_each(|report| call_all(&self.allowed, report)),
                     }
-                } else if metrics::WANTS_REPORTS {
+                } else if metrics::IS_ON {
                     allowed.discard_reports();
                 }
             }

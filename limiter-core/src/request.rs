@@ -107,7 +107,7 @@ pub(crate) struct SlottedRequests<'a> {
 
 impl<'a> SlottedRequests<'a> {
     /// Requests to a single server.
-    #[cfg(all(test, any(feature = "redis", limiter_loom)))]
+    #[cfg(test)]
     pub(crate) fn in_slot_0(requests: &'a [Request<'a>]) -> Self {
         Self { requests, slots: &[] }
     }

@@ -30,7 +30,7 @@ use crate::builder::redis::StoreStart;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::Endpoint;
+use crate::store::redis::{Endpoint, Secret};
 
 /// The checked options of a limiter. It is made by them once, and again in each child of `fork`.
 struct Recipe {
@@ -46,7 +46,8 @@ enum StoreRecipe {
     #[cfg(feature = "test-util")]
     Slow(Duration),
     #[cfg(feature = "redis")]
-    Redis(Endpoint),
+    /// With the secret of the names of keys.
+    Redis(Endpoint, Option<Secret>),
 }
 
 impl Recipe {
@@ -113,7 +114,7 @@ impl Recipe {
                 (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store)), local)), overflows)
             }
             #[cfg(feature = "redis")]
-            StoreRecipe::Redis(endpoint) => options.redis_backend(endpoint, is_in_child),
+            StoreRecipe::Redis(endpoint, secret) => options.redis_backend(endpoint, secret.as_ref(), is_in_child),
         }
     }
 }
@@ -154,7 +155,7 @@ impl Builder {
             #[cfg(feature = "test-util")]
             Store::Slow(delay) => (StoreRecipe::Slow(delay), rules),
             #[cfg(feature = "redis")]
-            Store::Redis(endpoint) => (StoreRecipe::Redis(endpoint), rules),
+            Store::Redis(endpoint) => (StoreRecipe::Redis(endpoint, self.redis.secret()?), rules),
         })
     }
 

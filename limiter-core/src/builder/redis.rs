@@ -12,7 +12,7 @@ use crate::builder::connection::{Store, Target, config_error};
 use crate::guard::{Guard, RemoteStore};
 use crate::health::HealthState;
 use crate::limiter::Backend;
-use crate::metrics::StoreUp;
+use crate::metrics::{self, StoreUp};
 use crate::overflow::Overflows;
 use crate::store::redis::{Endpoint, Options, Provider, RedisStore, Secret};
 use crate::{Credentials, Error, Limiter};
@@ -271,18 +271,23 @@ impl fmt::Debug for RedisOptions {
 
 impl Builder {
     /// Makes a store that is not started yet.
-    pub(super) fn redis_backend(&self, endpoint: &Endpoint, is_in_child: bool) -> (Backend, Arc<Overflows>) {
+    pub(super) fn redis_backend(
+        &self,
+        endpoint: &Endpoint,
+        secret: Option<&Secret>,
+        is_in_child: bool,
+    ) -> (Backend, Arc<Overflows>) {
         let options = self.local_options(endpoint.slots(), is_in_child);
         let (local, overflows) = (options.new_local(), options.overflows);
         let mut health_observers = self.health_observers.clone();
         let store_up = StoreUp::new(HealthState::Connecting);
-        health_observers.add({
+        if metrics::IS_ON {
             let state = store_up.state();
-            move |health| state.set(health.state)
-        });
+            health_observers.add(move |health| state.set(health.state));
+        }
         let options = Options {
             prefix: self.prefix.clone(),
-            secret: self.redis.secret.clone().and_then(Result::ok),
+            secret: secret.cloned(),
             deadline: self.deadline,
             busy_poll: self.busy_poll,
             max_in_flight: self.max_in_flight,

@@ -6,10 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "rules")]
-#[cfg(feature = "rules")]
 use crate::metrics::RulesRefused;
 use crate::rule::Rule;
-#[cfg(feature = "rules")]
 #[cfg(feature = "rules")]
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::{Error, ErrorKind, Layout};
