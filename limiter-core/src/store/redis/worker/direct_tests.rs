@@ -1,6 +1,8 @@
 //! Direct calls of a worker on a server.
 
 use std::cell::Cell;
+use std::sync::Barrier;
+use std::thread;
 
 use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
@@ -171,6 +173,34 @@ async fn no_caller_sends_a_call_while_the_standby_limiter_is_consulted() {
         worker.local.standby().server_failed(&[0..=0]);
         assert!(worker.send(&TAKE).is_none());
         assert_eq!(worker.take(1).await, MAX - 17, "nothing was written");
+    })
+    .await;
+}
+
+/// A caller that is about to write has found no failure. The worker waits until the call is written or not, and records
+/// the failure afterwards.
+#[tokio::test]
+async fn failure_is_recorded_after_the_write_half_is_taken_back() {
+    run(async |worker| {
+        worker.take(16).await;
+        let (gate, local, requests) = (worker.connection.gate(), Arc::clone(&worker.local), [worker.request()]);
+        let is_consulted = || local.standby().is_consulted(SlottedRequests { requests: &requests, slots: &[0] });
+        let has_lock = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let written = gate.direct_writer.write(|_| {
+                    has_lock.wait();
+                    // The worker would have recorded it by then.
+                    thread::sleep(Duration::from_millis(50));
+                    assert!(!is_consulted());
+                    None
+                });
+                assert!(written.is_none());
+            });
+            has_lock.wait();
+            worker.connection.report_data_loss();
+        });
+        assert!(is_consulted() && worker.send(&TAKE).is_none());
     })
     .await;
 }
