@@ -159,6 +159,11 @@ impl Worker {
         let reply = reply.map(|reply| Ok(command.decode_batch(reply?)?));
         let mut grants = self.keeper.granted(terms, reply.as_ref().ok());
         queue.count_batch(sent.calls().len());
+        // Before the callers have their replies: the next call may come at once. Calls that wait for this batch are sent
+        // below, and the reply to them lends the connection.
+        if grants.released.is_empty() {
+            queue.lend_if_idle();
+        }
         let deadline = sent.calls()[0].deadline;
         match reply {
             Err(_) => {
@@ -195,8 +200,6 @@ impl Worker {
         }
         // After the failure is recorded: the standby limiter reserves their permits then.
         self.send_released(grants.released);
-        // After these calls are sent: the connection is not idle then.
-        queue.lend_if_idle();
     }
 
     /// Puts calls of one slot, which waited for the script call of another one, back into their queue in front of all
