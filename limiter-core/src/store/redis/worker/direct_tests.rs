@@ -1,7 +1,10 @@
 //! Direct calls of a worker on a server.
 
 use std::cell::Cell;
+use std::pin::Pin;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 
 use limiter_testkit::{RedisServer, unique};
@@ -14,6 +17,7 @@ use super::tests::settings;
 use super::*;
 use crate::local::StoreTicket;
 use crate::request::{Request, SlottedRequests};
+use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::server::Server;
@@ -148,6 +152,35 @@ async fn callers_send_their_calls_after_many_lone_ones() {
         assert_eq!((remaining_of(first.await), remaining_of(second.await)), (MAX - 20, MAX - 21));
         assert_eq!(worker.take(10).await, MAX - 31);
         assert!(worker.send(&TAKE).is_none(), "calls have come together since");
+    })
+    .await;
+}
+
+/// A caller that is woken by its reply.
+struct WokenCaller {
+    gate: Arc<ServerGate>,
+    finds_the_connection_lent: AtomicBool,
+}
+
+impl Wake for WokenCaller {
+    fn wake(self: Arc<Self>) {
+        self.finds_the_connection_lent.store(self.gate.direct_writer.is_free(), Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn connection_is_lent_before_the_caller_has_its_reply() {
+    run(async |worker| {
+        worker.take(15).await;
+        let gate = worker.connection.gate();
+        let caller = Arc::new(WokenCaller { gate, finds_the_connection_lent: AtomicBool::new(false) });
+        let mut reply = worker.send_by_worker(None);
+        let waker = Waker::from(Arc::clone(&caller));
+        assert!(Pin::new(&mut reply).poll(&mut Context::from_waker(&waker)).is_pending());
+        while reply.try_recv().is_err() {
+            yield_now().await;
+        }
+        assert!(caller.finds_the_connection_lent.load(Ordering::Relaxed));
     })
     .await;
 }
