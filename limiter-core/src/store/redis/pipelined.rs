@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -24,8 +23,7 @@ mod direct_writer;
 mod reader;
 mod transport;
 
-pub(crate) use direct_writer::{DirectPoll, DirectReply, DirectWriter};
-use direct_writer::{Lent, Used};
+pub(crate) use direct_writer::{DirectPoll, DirectReply, DirectWriter, WriteLoan};
 use reader::{AwaitedReply, Reader, Recipient, Reply, ReplySlot};
 #[cfg(feature = "tls")]
 pub(crate) use transport::TlsStream;
@@ -166,19 +164,9 @@ impl PipelinedConnection {
         Ok(values)
     }
 
-    pub(crate) fn id(&self) -> ConnectionId {
-        self.0.shared.id
-    }
-
-    /// Lends the write half to callers, if the connection is idle. It is taken back before the worker writes anything, and
-    /// before it completes a reply. `digest` is that of the batch script.
-    pub(crate) fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
-        self.0.shared.lend(at, digest);
-    }
-
-    /// Takes the write half back. The reply to a command that a caller has written is awaited from then on.
-    pub(crate) fn take_back(&self) {
-        self.0.shared.take_back();
+    /// The handle by which the worker lends the write half to the callers of this server.
+    pub(crate) fn write_loan(&self, at: Arc<DirectWriter>) -> WriteLoan {
+        WriteLoan::new(self.clone(), at)
     }
 
     /// Closes the connection. Commands in flight fail at once.
@@ -231,53 +219,6 @@ impl Shared {
         self.take_back();
         command.write_packed_command(self.output.borrow_mut().buffer());
         self.awaited.borrow_mut().push_back(AwaitedReply { recipient, bound });
-    }
-
-    /// Lends the write half, if nothing is in flight, unwritten, unread or waiting. A session of TLS stays on this thread.
-    fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
-        let is_idle = self.awaited.borrow().is_empty()
-            && self.output.borrow().unwritten() == 0
-            && !self.has_unread.get()
-            && self.waiting_senders.get() == 0;
-        if !is_idle {
-            return;
-        }
-        match self.writer.take() {
-            Some(TransportWriter::Plain(writer)) => {
-                let buffer = take(self.output.borrow_mut().buffer());
-                at.lend(Lent { connection: self.id, writer, buffer, digest, used: None, input: Vec::new() });
-                self.lent_at.replace(Some(Arc::clone(at)));
-            }
-            other => drop(self.writer.replace(other)),
-        }
-    }
-
-    /// Takes the write half back, if it is lent. The command of a caller comes before all later ones.
-    fn take_back(&self) {
-        if let Some(lent) = self.lent_at.take().and_then(|lent_at| lent_at.take_back()) {
-            self.regain(lent);
-        }
-    }
-
-    /// Uses the write half again. A command of a caller is awaited from now on.
-    fn regain(&self, lent: Lent) {
-        let Lent { writer, buffer, used, input, .. } = lent;
-        self.writer.replace(Some(TransportWriter::Plain(writer)));
-        if !input.is_empty() {
-            self.read_by_caller.replace(input);
-            self.wake_reader();
-        }
-        let Some(Used { written, reply_to, .. }) = used else { return };
-        self.awaited
-            .borrow_mut()
-            .push_back(AwaitedReply { recipient: Recipient::Caller(reply_to), bound: ReplyBound::Script });
-        match written {
-            Ok(written) => self.output.borrow_mut().resume(buffer, written),
-            Err(error) => return self.write_failed(error),
-        }
-        if self.output.borrow().unwritten() > 0 {
-            self.flush();
-        }
     }
 
     /// Writes as much of the output as the socket takes. The reader writes the rest.

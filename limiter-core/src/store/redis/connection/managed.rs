@@ -22,7 +22,6 @@ use crate::store::redis::command_error::CommandError;
 use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
 use crate::store::redis::pipelined::{DirectReply, ReplyBound};
-use crate::store::redis::script::Program;
 use crate::store::redis::script::command::Command;
 use crate::store::redis::server::{DataConnection, Server};
 use crate::{Error, ErrorKind};
@@ -116,20 +115,6 @@ impl ManagedConnection {
     /// The length of the round trip to the server. Short if it is not connected.
     pub(crate) fn round_trip_length(&self) -> Length {
         self.current().map_or(Length::Short, |connection| connection.round_trip().length())
-    }
-
-    /// Lends the connection's write half to callers, if the connection is up and idle.
-    pub(crate) fn lend(&self) {
-        if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.data.lend(&self.gate.direct_writer, connection.digest(Program::Batch));
-        }
-    }
-
-    /// Takes the write half back. A call that was sent by it is in flight from then on.
-    pub(crate) fn take_back(&self) {
-        if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.data.take_back();
-        }
     }
 
     /// Returns whether it is the server of this gate.
@@ -306,7 +291,8 @@ impl ManagedConnection {
     async fn open(&self, max_time: Duration, is_first: bool) -> Result<(ServerConnection, Option<Error>), Error> {
         let lost = Arc::new(Notify::new());
         let connection = self.server.open(max_time, Arc::clone(&lost)).await?;
-        let connection = ServerConnection::new(connection, lost, self.context.deadline, Some(Rc::clone(&self.health)));
+        let server = (Rc::clone(&self.health), &*self.gate);
+        let connection = ServerConnection::new(connection, lost, self.context.deadline, Some(server));
         connection.load_scripts(0, &self.context.scripts).await?;
         let max_probe = if is_first { MAX_FIRST_PROBE } else { self.context.deadline };
         let probed = timeout(max_probe, self.probe_write(&connection)).await;
@@ -401,7 +387,11 @@ impl ManagedConnection {
     /// Reports to the local state that the server may have lost the counters of its slots.
     pub(crate) fn report_data_loss(&self) {
         // So no caller sends a call without knowledge of it.
-        self.take_back();
+        if let ConnectionStatus::Up(connection) = &*self.status.borrow()
+            && let Some(loan) = connection.write_loan()
+        {
+            loan.take_back();
+        }
         self.context.local.server_failed(&self.slots.borrow());
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, timeout};
 
+use super::gate_table::ServerGate;
 use super::round_trip::RoundTrip;
 use crate::clock::Clock;
 use crate::local::Local;
@@ -22,7 +23,7 @@ use crate::request::Request;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
 use crate::store::redis::naming::{Naming, RedisKey};
-use crate::store::redis::pipelined::{DirectReply, ReplyBound};
+use crate::store::redis::pipelined::{DirectReply, ReplyBound, WriteLoan};
 use crate::store::redis::script::command::{Action, Command};
 use crate::store::redis::script::{Program, sources};
 use crate::store::redis::server::DataConnection;
@@ -56,6 +57,7 @@ pub(super) struct ConnectionState {
     deadline: Duration,
     /// The health of the server, if it is tracked.
     health: Option<Rc<ServerHealth>>,
+    write_loan: Option<WriteLoan>,
 }
 
 /// Time for the reply to a probe of a server that has not replied for a deadline, and for what is in the socket's
@@ -63,12 +65,14 @@ pub(super) struct ConnectionState {
 const READ_TIME: Duration = Duration::from_millis(25);
 
 impl ServerConnection {
+    /// `server` has the health and the gate of the server, if calls use the connection.
     pub(crate) fn new(
         connection: DataConnection,
         lost: Arc<Notify>,
         deadline: Duration,
-        health: Option<Rc<ServerHealth>>,
+        server: Option<(Rc<ServerHealth>, &ServerGate)>,
     ) -> Self {
+        let write_loan = server.as_ref().and_then(|(_, gate)| connection.write_loan(Arc::clone(&gate.direct_writer)));
         let state = ConnectionState {
             lost,
             cause: RefCell::default(),
@@ -82,7 +86,8 @@ impl ServerConnection {
             is_closed: Cell::new(false),
             closed: Notify::new(),
             deadline,
-            health,
+            health: server.map(|(health, _)| health),
+            write_loan,
         };
         Self { data: connection, state: Rc::new(state) }
     }
@@ -138,9 +143,9 @@ impl ServerConnection {
         self.receive(result.map(|values| values.into_iter().next().unwrap_or(Value::Nil)))
     }
 
-    /// Returns whether it is the connection that this command was written to.
-    pub(crate) fn is_of(&self, reply: &DirectReply) -> bool {
-        self.data.id() == Some(reply.connection())
+    /// The handle by which its write half is lent to callers, if calls use the connection and it is this crate's own.
+    pub(crate) fn write_loan(&self) -> Option<&WriteLoan> {
+        self.state.write_loan.as_ref()
     }
 
     /// Waits for the reply to a command that a caller has written.

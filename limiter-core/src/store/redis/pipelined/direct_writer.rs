@@ -5,7 +5,7 @@
 //! the write half back before it writes anything itself, and before it completes a reply. Until then the caller may read
 //! the reply.
 
-use std::mem::replace;
+use std::mem::{replace, take};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::{fmt, io};
@@ -13,8 +13,9 @@ use std::{fmt, io};
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use super::transport::WriteHalf;
-use super::{ConnectionId, ReplyBound};
+use super::reader::{AwaitedReply, Recipient};
+use super::transport::{TransportWriter, WriteHalf};
+use super::{ConnectionId, PipelinedConnection, ReplyBound, Shared};
 use crate::store::redis::busy_polling::Backoff;
 use crate::store::redis::resp::{FrameScanner, decode};
 use crate::sync::unless_blocked;
@@ -57,24 +58,24 @@ pub(crate) enum DirectPoll<T> {
 }
 
 /// The write half, with all that a caller needs to send a call.
-pub(super) struct Lent {
-    pub(super) connection: ConnectionId,
-    pub(super) writer: WriteHalf,
+struct Lent {
+    connection: ConnectionId,
+    writer: WriteHalf,
     /// The buffer of packed commands. Once the connection is used it holds one command.
-    pub(super) buffer: Vec<u8>,
+    buffer: Vec<u8>,
     /// The digest of the batch script.
-    pub(super) digest: Arc<str>,
-    pub(super) used: Option<Used>,
+    digest: Arc<str>,
+    used: Option<Used>,
     /// Bytes that a caller has read and that are not one reply.
-    pub(super) input: Vec<u8>,
+    input: Vec<u8>,
 }
 
 /// The result of a caller's write.
-pub(super) struct Used {
+struct Used {
     id: u64,
     /// The number of bytes that the socket has taken.
-    pub(super) written: io::Result<usize>,
-    pub(super) reply_to: oneshot::Sender<RedisResult<Value>>,
+    written: io::Result<usize>,
+    reply_to: oneshot::Sender<RedisResult<Value>>,
 }
 
 /// The most bytes of a reply that a caller reads. That to a lone call has 39.
@@ -161,22 +162,8 @@ impl DirectWriter {
         }
     }
 
-    pub(super) fn lend(&self, lent: Lent) {
-        self.set(&mut self.lock(), Some(lent));
-    }
-
-    /// Takes back what was lent. It waits for a caller that is writing or reading.
-    pub(super) fn take_back(&self) -> Option<Lent> {
-        self.set(&mut self.lock(), None)
-    }
-
-    /// Calls `read` while no caller reads. Takes back what was lent if it returns true: it has read something.
-    pub(super) fn take_back_if(&self, read: impl FnOnce() -> bool) -> Option<Lent> {
-        let mut state = self.lock();
-        if read() { self.set(&mut state, None) } else { None }
-    }
-
-    /// Locks the state on the worker's thread. A caller that polls all the time lets the worker have the lock.
+    /// Locks the state on the worker's thread: it waits for a caller that is writing or reading. A caller that polls all
+    /// the time lets the worker have the lock.
     fn lock(&self) -> MutexGuard<'_, WriterState> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,11 +184,6 @@ fn decode_whole(bytes: &[u8]) -> Option<Value> {
 }
 
 impl DirectReply {
-    /// The connection that the command was written to.
-    pub(crate) fn connection(&self) -> ConnectionId {
-        self.connection
-    }
-
     /// Returns whether the caller is to poll for it.
     pub(crate) fn is_polled(&self) -> bool {
         self.is_polled
@@ -211,6 +193,101 @@ impl DirectReply {
     pub(crate) async fn received(self) -> RedisResult<Value> {
         // Without a reply the connection was dropped.
         self.reply.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
+    }
+}
+
+// The worker's side: it lends the write half of its connection, and takes it back.
+
+/// Lends the write half of one connection to the callers of its server. The connection is open while this exists.
+#[derive(Clone)]
+pub(crate) struct WriteLoan {
+    connection: PipelinedConnection,
+    at: Arc<DirectWriter>,
+}
+
+impl WriteLoan {
+    pub(super) fn new(connection: PipelinedConnection, at: Arc<DirectWriter>) -> Self {
+        Self { connection, at }
+    }
+
+    /// Lends the write half, if nothing is in flight, unwritten, unread or waiting. A session of TLS stays on this thread.
+    /// It is taken back before the worker writes anything, and before it completes a reply. `digest` is that of the batch
+    /// script.
+    pub(crate) fn lend(&self, digest: Arc<str>) {
+        let shared = &self.connection.0.shared;
+        let is_idle = shared.awaited.borrow().is_empty()
+            && shared.output.borrow().unwritten() == 0
+            && !shared.has_unread.get()
+            && shared.waiting_senders.get() == 0;
+        if !is_idle {
+            return;
+        }
+        match shared.writer.take() {
+            Some(TransportWriter::Plain(writer)) => {
+                let buffer = take(shared.output.borrow_mut().buffer());
+                let lent = Lent { connection: shared.id, writer, buffer, digest, used: None, input: Vec::new() };
+                self.at.set(&mut self.at.lock(), Some(lent));
+                shared.lent_at.replace(Some(Arc::clone(&self.at)));
+            }
+            other => drop(shared.writer.replace(other)),
+        }
+    }
+
+    /// Takes the write half back. The reply to a command that a caller has written is awaited from then on.
+    pub(crate) fn take_back(&self) {
+        self.connection.0.shared.take_back();
+    }
+
+    /// Returns whether a caller has written the command of this reply to the connection.
+    pub(crate) fn is_of(&self, reply: &DirectReply) -> bool {
+        self.connection.0.shared.id == reply.connection
+    }
+}
+
+impl Shared {
+    /// Takes the write half back, if it is lent. The command of a caller comes before all later ones.
+    pub(super) fn take_back(&self) {
+        self.take_back_if(|| true);
+    }
+
+    /// Calls `read`, while no caller reads if the write half is lent. Takes that back if it returns true: it has read
+    /// something.
+    pub(super) fn take_back_if(&self, read: impl FnOnce() -> bool) {
+        let Some(lent_at) = self.lent_at.take() else {
+            read();
+            return;
+        };
+        let mut state = lent_at.lock();
+        if !read() {
+            drop(state);
+            self.lent_at.replace(Some(lent_at));
+            return;
+        }
+        let lent = lent_at.set(&mut state, None);
+        drop(state);
+        if let Some(lent) = lent {
+            self.regain(lent);
+        }
+    }
+
+    /// Uses the write half again. A command of a caller is awaited from now on.
+    fn regain(&self, lent: Lent) {
+        let Lent { writer, buffer, used, input, .. } = lent;
+        self.writer.replace(Some(TransportWriter::Plain(writer)));
+        if !input.is_empty() {
+            self.read_by_caller.replace(input);
+            self.wake_reader();
+        }
+        let Some(Used { written, reply_to, .. }) = used else { return };
+        let recipient = Recipient::Caller(reply_to);
+        self.awaited.borrow_mut().push_back(AwaitedReply { recipient, bound: ReplyBound::Script });
+        match written {
+            Ok(written) => self.output.borrow_mut().resume(buffer, written),
+            Err(error) => return self.write_failed(error),
+        }
+        if self.output.borrow().unwritten() > 0 {
+            self.flush();
+        }
     }
 }
 

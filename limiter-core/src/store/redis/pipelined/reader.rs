@@ -142,10 +142,8 @@ impl Reader {
     }
 
     fn complete_replies(&mut self) -> Result<(), ReplyFault> {
-        if self.shared.lent_at.borrow().is_some() {
-            // A caller may have written the command of the first reply.
-            self.shared.take_back();
-        }
+        // A caller may have written the command of the first reply.
+        self.shared.take_back();
         let read_by_caller = self.shared.read_by_caller.take();
         if !read_by_caller.is_empty() {
             self.input.prepend(&read_by_caller);
@@ -195,16 +193,11 @@ fn read_alone(
     context: &mut Context<'_>,
     space: &mut ReadBuf<'_>,
 ) -> Poll<io::Result<()>> {
-    let Some(lent_at) = shared.lent_at.take() else { return transport.poll_read(context, space) };
     let mut result = Poll::Pending;
-    let taken_back = lent_at.take_back_if(|| {
+    shared.take_back_if(|| {
         result = transport.poll_read(context, space);
         result.is_ready()
     });
-    match taken_back {
-        Some(lent) => shared.regain(lent),
-        None => drop(shared.lent_at.replace(Some(lent_at))),
-    }
     result
 }
 

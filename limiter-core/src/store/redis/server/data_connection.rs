@@ -16,7 +16,7 @@ use super::socket;
 use super::tls_socket;
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::pipelined::{ConnectionId, DirectWriter, PipelinedConnection, ReplyBound, Transport};
+use crate::store::redis::pipelined::{DirectWriter, PipelinedConnection, ReplyBound, Transport, WriteLoan};
 
 /// A connection. Clones are the same one.
 #[derive(Clone)]
@@ -82,25 +82,11 @@ impl DataConnection {
         }
     }
 
-    /// The identity of a connection of this crate's own.
-    pub(crate) fn id(&self) -> Option<ConnectionId> {
+    /// The handle by which the write half is lent to callers, if the connection is this crate's own.
+    pub(crate) fn write_loan(&self, at: Arc<DirectWriter>) -> Option<WriteLoan> {
         match self {
-            Self::Own(connection) => Some(connection.id()),
+            Self::Own(connection) => Some(connection.write_loan(at)),
             Self::OfClient(_) => None,
-        }
-    }
-
-    /// Lends the write half to callers, if the connection is idle and this crate's own.
-    pub(crate) fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
-        if let Self::Own(connection) = self {
-            connection.lend(at, digest);
-        }
-    }
-
-    /// Takes the write half back.
-    pub(crate) fn take_back(&self) {
-        if let Self::Own(connection) = self {
-            connection.take_back();
         }
     }
 

@@ -22,6 +22,7 @@ use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::managed::Attempt;
+use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::naming::RedisKey;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
@@ -157,7 +158,12 @@ impl Worker {
         }
         let reply = reply.map(|reply| Ok(command.decode_batch(reply?)?));
         let mut grants = self.keeper.granted(terms, reply.as_ref().ok());
-        queue.lend_after(sent.calls().len());
+        queue.count_batch(sent.calls().len());
+        // Before the callers have their replies: the next call may come at once. Calls that wait for this batch are sent
+        // below, and the reply to them lends the connection.
+        if grants.released.is_empty() {
+            queue.lend_if_idle();
+        }
         let deadline = sent.calls()[0].deadline;
         match reply {
             Err(_) => {
@@ -292,10 +298,15 @@ impl Worker {
             drop(sent);
             return fail(call, node_left());
         };
-        node.take_back();
+        let current = node.current();
+        let loan = current.as_ref().and_then(ServerConnection::write_loan);
+        if let Some(loan) = loan {
+            loan.take_back();
+        }
         // Only a panic of its caller takes it away, and has recorded the failure.
         let Some(sent) = sent else { return fail(call, reply_lost()) };
-        let connection = node.current().filter(|current| current.is_of(&reply));
+        let is_current = loan.is_some_and(|loan| loan.is_of(&reply));
+        let connection = current.filter(|_| is_current);
         let queue = self.queue_of(&node);
         let permit = queue.try_acquire();
         if let Some(permit) = &permit {

@@ -1,6 +1,11 @@
 //! Direct calls of a worker on a server.
 
 use std::cell::Cell;
+use std::pin::Pin;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::thread;
 
 use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
@@ -12,6 +17,7 @@ use super::tests::settings;
 use super::*;
 use crate::local::StoreTicket;
 use crate::request::{Request, SlottedRequests};
+use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::server::Server;
@@ -150,6 +156,35 @@ async fn callers_send_their_calls_after_many_lone_ones() {
     .await;
 }
 
+/// A caller that is woken by its reply.
+struct WokenCaller {
+    gate: Arc<ServerGate>,
+    finds_the_connection_lent: AtomicBool,
+}
+
+impl Wake for WokenCaller {
+    fn wake(self: Arc<Self>) {
+        self.finds_the_connection_lent.store(self.gate.direct_writer.is_free(), Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn connection_is_lent_before_the_caller_has_its_reply() {
+    run(async |worker| {
+        worker.take(15).await;
+        let gate = worker.connection.gate();
+        let caller = Arc::new(WokenCaller { gate, finds_the_connection_lent: AtomicBool::new(false) });
+        let mut reply = worker.send_by_worker(None);
+        let waker = Waker::from(Arc::clone(&caller));
+        assert!(Pin::new(&mut reply).poll(&mut Context::from_waker(&waker)).is_pending());
+        while reply.try_recv().is_err() {
+            yield_now().await;
+        }
+        assert!(caller.finds_the_connection_lent.load(Ordering::Relaxed));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn other_calls_are_left_to_the_worker() {
     run(async |worker| {
@@ -171,6 +206,34 @@ async fn no_caller_sends_a_call_while_the_standby_limiter_is_consulted() {
         worker.local.standby().server_failed(&[0..=0]);
         assert!(worker.send(&TAKE).is_none());
         assert_eq!(worker.take(1).await, MAX - 17, "nothing was written");
+    })
+    .await;
+}
+
+/// A caller that is about to write has found no failure. The worker waits until the call is written or not, and records
+/// the failure afterwards.
+#[tokio::test]
+async fn failure_is_recorded_after_the_write_half_is_taken_back() {
+    run(async |worker| {
+        worker.take(16).await;
+        let (gate, local, requests) = (worker.connection.gate(), Arc::clone(&worker.local), [worker.request()]);
+        let is_consulted = || local.standby().is_consulted(SlottedRequests { requests: &requests, slots: &[0] });
+        let has_lock = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let written = gate.direct_writer.write(|_| {
+                    has_lock.wait();
+                    // The worker would have recorded it by then.
+                    thread::sleep(Duration::from_millis(50));
+                    assert!(!is_consulted());
+                    None
+                });
+                assert!(written.is_none());
+            });
+            has_lock.wait();
+            worker.connection.report_data_loss();
+        });
+        assert!(is_consulted() && worker.send(&TAKE).is_none());
     })
     .await;
 }

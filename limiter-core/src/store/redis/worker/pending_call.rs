@@ -16,6 +16,7 @@ use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlig
 use crate::store::redis::connection::managed::{Attempt, ManagedConnection};
 use crate::store::redis::connection::round_trip::Length;
 use crate::store::redis::naming::{RedisKey, RedisKeys};
+use crate::store::redis::script::Program;
 use crate::store::redis::script::command::Action;
 use crate::store::redis::worker::late_replies::LateReplies;
 
@@ -190,17 +191,20 @@ impl BatchQueue {
         })
     }
 
-    /// Lends the server's connection to callers after a batch of so many calls, if calls have come one at a time for a
-    /// while and the connection is idle. Calls that come together are cheaper for the server in a batch.
-    pub(crate) fn lend_after(&self, calls: usize) {
-        if calls > 1 || !self.is_empty() {
-            return self.lone_calls.set(0);
-        }
-        self.lone_calls.set(self.lone_calls.get().saturating_add(1));
+    /// Counts a batch of so many calls whose reply has come, or has not come in time.
+    pub(crate) fn count_batch(&self, calls: usize) {
+        let is_lone = calls == 1 && self.is_empty();
+        self.lone_calls.set(if is_lone { self.lone_calls.get().saturating_add(1) } else { 0 });
+    }
+
+    /// Lends the write half of the server's connection to callers, if calls have come one at a time for a while and the
+    /// connection is idle. Calls that come together are cheaper for the server in a batch.
+    pub(crate) fn lend_if_idle(&self) {
         if self.lone_calls.get() >= MIN_LONE_CALLS
-            && let Some(connection) = self.connection.upgrade()
+            && let Some(connection) = self.connection.upgrade().and_then(|server| server.current())
+            && let Some(loan) = connection.write_loan()
         {
-            connection.lend();
+            loan.lend(connection.digest(Program::Batch));
         }
     }
 

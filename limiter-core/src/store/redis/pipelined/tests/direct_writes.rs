@@ -14,7 +14,11 @@ async fn lent() -> (PipelinedConnection, Arc<DirectWriter>, Peer) {
 }
 
 fn lend(connection: &PipelinedConnection, writer: &Arc<DirectWriter>) {
-    connection.lend(writer, "sha".into());
+    connection.write_loan(Arc::clone(writer)).lend("sha".into());
+}
+
+fn take_back(connection: &PipelinedConnection) {
+    connection.write_loan(Arc::default()).take_back();
 }
 
 /// Writes a command on a thread of its own, without a runtime.
@@ -86,7 +90,7 @@ async fn reply_in_pieces_is_left_to_the_worker() {
                 assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
                 peer.write_all(&REPLY[split..]).expect("a socket");
                 assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
-                connection.take_back();
+                take_back(&connection);
                 assert_eq!(reply.received().await, Ok(value.clone()));
                 let sent = start(&connection, "B");
                 settle().await;
@@ -122,7 +126,7 @@ async fn bytes_behind_the_reply_of_a_caller_close_the_connection() {
         let reply = write(&writer, "A").expect("an idle connection");
         peer.write_all(b":1\r\n:2\r\n").expect("a socket");
         assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
-        connection.take_back();
+        take_back(&connection);
         assert_eq!(reply.received().await, Ok(Value::Int(1)));
         let cause = lost(&connection).await.expect("a reason");
         assert!(cause.to_string().contains("no command waits"), "{cause}");
@@ -138,7 +142,7 @@ async fn garbled_reply_to_a_caller_closes_the_connection() {
             let reply = write(&writer, "A").expect("an idle connection");
             peer.write_all(bytes.as_bytes()).expect("a socket");
             assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER, "{bytes:?}");
-            connection.take_back();
+            take_back(&connection);
             assert_eq!(error_of(reply.received().await).kind(), ErrorKind::Protocol, "{bytes:?}");
             assert_eq!(lost(&connection).await.expect("a reason").kind(), ErrorKind::Protocol, "{bytes:?}");
         })
@@ -154,7 +158,7 @@ async fn push_before_the_reply_of_a_caller_is_skipped() {
         peer.write_all(b">2\r\n+message\r\n+a\r\n").expect("a socket");
         assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
         peer.write_all(b":1\r\n").expect("a socket");
-        connection.take_back();
+        take_back(&connection);
         assert_eq!(reply.received().await, Ok(Value::Int(1)));
     })
     .await;
@@ -170,7 +174,7 @@ async fn value_that_a_caller_cannot_use_is_left_to_the_worker() {
             peer.write_all(format!("-{text}\r\n").as_bytes()).expect("a socket");
             assert_eq!(writer.poll(&reply, |_| None::<()>), DirectPoll::LeftToWorker);
             assert!(write(&writer, "B").is_none());
-            connection.take_back();
+            take_back(&connection);
             let value = reply.received().await.expect("a reply");
             assert!(matches!(value, Value::ServerError(_)), "{value:?}");
         })
@@ -200,7 +204,7 @@ async fn end_behind_bytes_that_a_caller_has_read_keeps_their_fault() {
 async fn connection_with_a_part_of_a_push_is_not_lent() {
     run(async {
         let (connection, writer, mut peer) = lent_with_sender().await;
-        connection.take_back();
+        take_back(&connection);
         peer.write_all(b">2\r\n+message").expect("a socket");
         settle().await;
         lend(&connection, &writer);
@@ -315,7 +319,7 @@ async fn rest_of_a_long_command_comes_before_all_others() {
         let (connection, writer, mut peer) = lent().await;
         let text = "x".repeat(4 << 20);
         let first = writer.write(|_| Some(cmd("A").arg(&text).clone()));
-        connection.take_back();
+        take_back(&connection);
         assert!(connection.0.shared.output.borrow().unwritten() > 0, "the socket has no room for it");
         let second = start(&connection, "B");
         lend(&connection, &writer);
@@ -384,7 +388,7 @@ async fn failed_write_of_a_caller_ends_the_connection() {
         let (connection, writer) = (PipelinedConnection::new(Stream::Unix(stream), Arc::default()), Arc::default());
         lend(&connection, &writer);
         let call = write(&writer, "A");
-        connection.take_back();
+        take_back(&connection);
         assert_eq!(error_of(reply_to(call).await).kind(), ErrorKind::Unavailable);
         assert!(lost(&connection).await.is_none());
     })

@@ -83,6 +83,10 @@ impl ReleasedCalls {
         self.0.append(&mut later.0);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes the calls, for a caller that sends them at once.
     pub(crate) fn take(mut self) -> Vec<HeldCall> {
         mem::take(&mut self.0)
