@@ -70,7 +70,7 @@
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, Health, HealthState,
     InstallError, Key, KeyMatch, Layout, Limit, Limiter, Mode, Named, OnError, OnErrorSetting, Origin, Overflow, Rule,
-    RuleInForce, RuleSet, Site, Source, http, sites,
+    RuleInForce, RuleSet, Site, Source, Usage, http, sites,
 };
 
 #[cfg(feature = "redis")]
@@ -104,6 +104,10 @@ struct Readme;
 #[cfg(all(doctest, feature = "rules"))]
 #[doc = include_str!("../docs/rules.md")]
 struct Rules;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/budgets.md")]
+struct Budgets;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/leases.md")]

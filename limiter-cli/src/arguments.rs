@@ -12,7 +12,9 @@ use crate::duration_text;
 mod checks;
 mod rules;
 
-pub(crate) use checks::{AlgorithmName, CheckArguments, KeyArguments, LimitArguments, PeekArguments, with_advice};
+pub(crate) use checks::{
+    AlgorithmName, ChargeArguments, CheckArguments, KeyArguments, LimitArguments, PeekArguments, with_advice,
+};
 pub(crate) use rules::{
     ChangeArguments, FileArguments, HistoryArguments, KeysArguments, NameArguments, RollbackArguments, RulesCommand,
     SetArguments, UnsetArguments,
@@ -75,6 +77,8 @@ pub(crate) enum Color {
 pub(crate) enum Subcommand {
     /// Take a permit, and run a program if there is one
     Check(CheckArguments),
+    /// Count permits whether they fit or not, for a cost that is known afterwards
+    Charge(ChargeArguments),
     /// Show the decision that `check` would make, and take nothing
     Peek(PeekArguments),
     /// Delete the count of a key

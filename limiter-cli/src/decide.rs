@@ -1,14 +1,15 @@
-//! `limiter check`, `peek` and `reset`: decisions about one key.
+//! `limiter check`, `charge`, `peek` and `reset`: decisions about one key.
 
 use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use rate_limited::Decision;
+use rate_limited::{Decision, Source, Usage};
 use serde_json::json;
 
-use crate::arguments::{CheckArguments, PeekArguments};
+use crate::arguments::{ChargeArguments, CheckArguments, PeekArguments};
 use crate::connection::Connection;
+use crate::duration_text;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -18,7 +19,7 @@ mod counts;
 mod program;
 mod target;
 
-use answer::Answer;
+use answer::{Answer, millis};
 use counts::no_count;
 use target::Target;
 
@@ -65,6 +66,48 @@ fn require_program(program: &[OsString]) -> Result<(), Failure> {
         return Err(Failure::usage("`--` must have a program behind it, got none: write one, or remove `--`"));
     }
     Ok(())
+}
+
+/// Counts permits whether they fit or not.
+pub(crate) async fn charge(
+    arguments: &ChargeArguments,
+    connection: &Connection,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    connection.require_shared("charge")?;
+    let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
+    target.require_limit().await?;
+    let usage = target.rule().charge(&target.key, &target.default_limit, arguments.cost).await?;
+    let key = target.key.encoded();
+    let written = if output.is_json() {
+        output.json(&json!({
+            "key": key,
+            "limit": usage.limit().to_string(),
+            "remaining": usage.remaining(),
+            "overdrawn": usage.overdrawn(),
+            "uncounted": usage.uncounted(),
+            "reset_after_ms": millis(usage.reset_after()),
+            "source": usage.source().as_str(),
+        }))
+    } else {
+        output.line(format_args!("charged: {key}, {}", usage_text(&usage)))
+    };
+    Ok(output.settle(written, Exit::SUCCESS))
+}
+
+fn usage_text(usage: &Usage) -> String {
+    if usage.source() == Source::Mode {
+        return "nothing: the rule is off, or denies every call".to_owned();
+    }
+    let uncounted = match usage.uncounted() {
+        0 => String::new(),
+        uncounted => format!(", {uncounted} not counted: the counter is full"),
+    };
+    let level = match usage.overdrawn() {
+        0 => format!("{} left of", usage.remaining()),
+        overdrawn => format!("{overdrawn} beyond"),
+    };
+    format!("{level} {}, full quota in {}{uncounted}", usage.limit(), duration_text::write(usage.reset_after()))
 }
 
 /// Shows the decision about one permit and takes nothing.

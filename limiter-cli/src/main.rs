@@ -58,6 +58,10 @@ async fn dispatch(Arguments { global, command }: Arguments, output: &mut Output)
             let connection = Connection::from_arguments(&global, output)?;
             decide::check(&arguments, &connection, output).await
         }
+        Subcommand::Charge(arguments) => {
+            let connection = Connection::from_arguments(&global, output)?;
+            decide::charge(&arguments, &connection, output).await
+        }
         Subcommand::Peek(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;
             decide::peek(&arguments, &connection, output).await

@@ -74,6 +74,16 @@ impl Outcome {
     }
 }
 
+/// The permits of a counter that are left, or that count beyond the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CounterLevel {
+    pub(crate) remaining: u32,
+    /// Permits beyond the limit: above `max` in a window, above what a bucket holds.
+    pub(crate) overdrawn: u32,
+    /// The instant at which all permits are free again if no call takes any, in microseconds.
+    pub(crate) reset_at: u64,
+}
+
 /// A counter: the permits taken from it, in the form that its algorithm needs.
 #[derive(Clone, Debug)]
 pub(crate) enum CounterState {
@@ -154,6 +164,33 @@ impl CounterState {
         }
     }
 
+    /// The permits that are left, or that count beyond the limit.
+    pub(crate) fn level(&self, input: &AlgorithmInput) -> CounterLevel {
+        let Outcome { remaining, reset_at, .. } = self.peek(&AlgorithmInput { cost: 0, pending: 0, ..*input });
+        let overdrawn = self.used(input).saturating_sub(capacity(input));
+        CounterLevel { remaining, overdrawn: u32::try_from(overdrawn).unwrap_or(u32::MAX), reset_at }
+    }
+
+    /// The permits that can be [recorded](Self::record) without a loss, also beyond the limit: `u32::MAX` in all, and in a
+    /// bucket as many beyond the limit as it holds.
+    pub(crate) fn room(&self, input: &AlgorithmInput) -> u32 {
+        let most = match input.kind.algorithm {
+            Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::SlidingCounter => u32::MAX.into(),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => capacity(input) + u64::from(input.burst),
+        };
+        u32::try_from(most.saturating_sub(self.used(input))).unwrap_or(u32::MAX)
+    }
+
+    /// The permits that count now. A part of one counts as a whole.
+    pub(crate) fn used(&self, input: &AlgorithmInput) -> u64 {
+        match self {
+            Self::SlidingWindow(log) => log.used(input).into(),
+            Self::FixedWindow(counter) => counter.used(input).into(),
+            Self::SlidingCounter(pair) => pair.used(input),
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.used(input),
+        }
+    }
+
     /// Changes the stamp of permits taken at `stamp` to now.
     pub(crate) fn restamp(&mut self, input: &AlgorithmInput, stamp: u64) {
         if let Self::LeakyBucket(bucket) = self {
@@ -187,6 +224,16 @@ impl CounterState {
             Self::SlidingCounter(pair) => pair.expires_at(window),
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.expires_at(),
         }
+    }
+}
+
+/// The permits that count while a limit is used up, and not exceeded.
+fn capacity(input: &AlgorithmInput) -> u64 {
+    match input.kind.algorithm {
+        Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::SlidingCounter => input.max.into(),
+        Algorithm::TokenBucket => input.burst.into(),
+        // One permit passes while `burst` are queued.
+        Algorithm::LeakyBucket => u64::from(input.burst) + 1,
     }
 }
 

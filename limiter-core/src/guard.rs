@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::decision::Resolution;
-use crate::error::{Error, ErrorKind, OnError};
+use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::failure_policy::apply_policy;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
@@ -266,6 +266,35 @@ impl Guard {
         apply_policy(observers, error, options.on_error, count)
     }
 
+    /// Counts permits whether they fit or not, and returns the counter's source. A failure is returned, unless the policy is
+    /// [`OnError::Standby`]: the standby limiter counts them then.
+    pub(crate) async fn charge(
+        &self,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+        observers: &Observers,
+    ) -> Result<(DecisionReply, Source), Error> {
+        self.process.check().inspect_err(|error| observers.failed(error))?;
+        let call = StoreCall::begin(StoreOp::Charge);
+        let charged = self.store.charge(requests, options).await;
+        call.end(charged.is_ok());
+        let error = match charged {
+            Ok(CountedReply { reply, source, per_request, .. }) => {
+                return Ok((DecisionReply { reply, per_request }, source));
+            }
+            Err(failure) => failure.error,
+        };
+        let is_of_parent = is_of_parent(&error);
+        let count =
+            |on_error| (on_error == OnError::Standby && !is_of_parent).then(|| self.local.charge_by_standby(requests));
+        match apply_policy(observers, error.clone(), options.on_error, count)? {
+            Resolution::Counted(CountedReply { reply, source, per_request, .. }) => {
+                Ok((DecisionReply { reply, per_request }, source))
+            }
+            _ => Err(error),
+        }
+    }
+
     /// Refunds permits to the store and its mirror, or to the standby limiter that granted them. The cost of a request
     /// is what the call holds. No failure policy applies: a failure is returned.
     pub(crate) async fn refund(
@@ -340,6 +369,14 @@ impl RemoteStore {
         match_store!(self, {
             Redis(store) => store.peek(requests, options).await,
             Slow(store) => store.peek(requests, options).await,
+            Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
+        })
+    }
+
+    async fn charge(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
+        match_store!(self, {
+            Redis(store) => store.charge(requests, options).await,
+            Slow(store) => store.charge(requests, options).await,
             Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
         })
     }

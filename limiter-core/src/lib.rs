@@ -32,6 +32,7 @@ mod metrics;
 mod overflow; // counts and reports of keys that share counters, for a full memory store
 mod store; // the stores: in memory, on Redis, and a slow one for tests
 mod local; // the state beside a shared store: standby limiter, denial cache, leases
+mod usage; // the use of a limit after a charge
 mod decision; // decisions, made from replies, and the receipts that a refund needs
 pub mod http; // the answers of web services, as strings
 mod convert; // denials and failures as return values, responses of axum and statuses of tonic
@@ -81,3 +82,4 @@ pub use site::{Site, sites};
 pub use store::redis::Credentials;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
+pub use usage::Usage;

@@ -27,6 +27,7 @@ mod api;
 mod decide;
 mod wait;
 mod planned;
+mod charge;
 mod named;
 mod rules;
 #[cfg(all(feature = "rules", feature = "redis"))]

@@ -143,6 +143,12 @@ impl Local {
         DecisionReply::with_reports(reply, per_request)
     }
 
+    /// Counts a failed charge in the standby limiter.
+    pub(crate) fn charge_by_standby(&self, requests: &[Request<'_>]) -> CountedReply {
+        let DecisionReply { reply, per_request } = self.standby.charge(requests);
+        CountedReply { per_request, ..CountedReply::from_standby(reply) }
+    }
+
     /// Decides a failed peek by the standby limiter.
     pub(crate) fn peek_by_standby(&self, requests: &[Request<'_>]) -> CountedReply {
         CountedReply::from_standby(self.standby.peek(requests))

@@ -185,6 +185,17 @@ impl StoreReply {
     }
 }
 
+/// The reply of a store to the charge of one counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChargeReply {
+    /// Permits that the counter had no room for.
+    pub(crate) uncounted: u32,
+    pub(crate) remaining: u32,
+    /// Permits beyond the limit.
+    pub(crate) overdrawn: u32,
+    pub(crate) reset_after: Duration,
+}
+
 /// The reply to one entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchEntryReply {
@@ -198,12 +209,14 @@ pub(crate) struct BatchEntryReply {
     pub(crate) reset_after: Duration,
     /// The time of the decision, in microseconds of the server's clock.
     pub(crate) stamp: u64,
+    /// The reply to a charge, which is granted as one call.
+    pub(crate) charge: Option<ChargeReply>,
 }
 
 impl BatchEntryReply {
     /// The reply to the call with this index, each of `cost` permits.
     pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
-        let Self { granted, remaining, retry_after, reset_after, stamp } = *self;
+        let Self { granted, remaining, retry_after, reset_after, stamp, .. } = *self;
         let later_calls = granted.saturating_sub(index.saturating_add(1));
         let (allowed, retry_after) = if index < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };
         let remaining = remaining.saturating_add(later_calls.saturating_mul(cost));
@@ -227,6 +240,8 @@ pub(crate) struct PerRequest {
     pub(crate) reports: Vec<RequestReport>,
     /// The reply about each observed request. Empty where the reports are.
     pub(crate) observed: Vec<StoreReply>,
+    /// The reply to the charge of each request. Only a charge has them.
+    pub(crate) charges: Vec<ChargeReply>,
 }
 
 /// The reply to one decision, with the data of each request. Most replies have none.
@@ -243,6 +258,12 @@ impl From<StoreReply> for DecisionReply {
 }
 
 impl DecisionReply {
+    /// The reply to a charge of all requests at this time of the store's clock.
+    pub(crate) fn of_charges(charges: Vec<ChargeReply>, stamp: u64) -> Self {
+        let per_request = PerRequest { charges, ..PerRequest::default() };
+        Self { reply: StoreReply { stamp, ..StoreReply::ALLOWED }, per_request: Some(Arc::new(per_request)) }
+    }
+
     pub(crate) fn with_reports(reply: StoreReply, per_request: PerRequest) -> Self {
         Self { reply, per_request: (!per_request.reports.is_empty()).then(|| Arc::new(per_request)) }
     }

@@ -10,7 +10,7 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 192; // fewer lines for builds without features, and as many types
+const TYPES_PER_10000_LINES: usize = 191; // fewer lines for builds without features, and as many types
 /// The lines of the longest file, with comments.
 const LONGEST_FILE: usize = 584;
 /// Functions of more than 60 lines.

@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "clock",
     "algorithm",
     "request",
+    "usage",
     "metrics",
     "overflow",
     "store::memory",

@@ -1,4 +1,4 @@
-//! The command lines of `check`, `peek` and `reset`.
+//! The command lines of `check`, `charge`, `peek` and `reset`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,6 +40,21 @@ pub(crate) struct CountArguments {
     /// Exit code of a denied call
     #[arg(long, value_name = "CODE", default_value_t = 1, allow_negative_numbers = true)]
     pub(crate) denied_code: u8,
+}
+
+/// The arguments of `charge`.
+#[derive(Args, Debug)]
+#[command(after_long_help = "Examples:
+  limiter charge tokens: --part acme --limit 100000/day --cost 1234
+  limiter charge tokens:@acme --rule 'tokens:{org}' --cost 1234")]
+pub(crate) struct ChargeArguments {
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
+    #[command(flatten)]
+    pub(crate) limits: LimitArguments,
+    /// Permits to count, whether they fit or not
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) cost: u32,
 }
 
 /// The arguments of `peek` and `reset`.

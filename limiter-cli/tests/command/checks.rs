@@ -70,6 +70,25 @@ fn a_decision_has_its_fields_and_its_exit_code() {
 }
 
 #[test]
+fn a_charge_counts_beyond_the_limit() {
+    let server = server();
+    let run = |arguments: &[&str]| limiter(&server.url(), arguments);
+    assert!(
+        run(&["charge", "a", "--limit", "5/1h", "--cost", "3"]).ok().starts_with("charged: a, 2 left of 5/h, full")
+    );
+    assert!(run(&["charge", "a", "--limit", "5/1h", "--cost", "9"]).ok().starts_with("charged: a, 7 beyond 5/h, full"));
+    let mut usage = run(&["--json", "charge", "a", "--limit", "5/1h", "--cost", "4294967295"]).json();
+    assert!(usage["reset_after_ms"].take().as_u64().is_some_and(|millis| millis > 3_000_000));
+    let expected = json!({
+        "key": "a", "limit": "5/h", "remaining": 0, "overdrawn": 4_294_967_290_u32, "uncounted": 12,
+        "reset_after_ms": null, "source": "store",
+    });
+    assert_eq!(usage, expected);
+    assert_eq!(run(&["check", "a", "--limit", "5/1h"]).code, Some(1));
+    assert_eq!(run(&["charge", "a", "--limit", "5/1h"]).code, Some(2), "without a cost");
+}
+
+#[test]
 fn a_decision_is_one_line_for_people() {
     let server = server();
     let run = |arguments: &[&str]| limiter(&server.url(), arguments);

@@ -65,6 +65,11 @@ impl Bucket {
         Level { now, debt: taken.saturating_sub(refilled), full_at: self.full_at, rate: input.max }
     }
 
+    /// The debt in permits. A part of one counts as a whole.
+    pub(super) fn used(&self, input: &AlgorithmInput) -> u64 {
+        u64::try_from(self.level(input).debt.div_ceil(units(1, input))).unwrap_or(u64::MAX)
+    }
+
     /// Adds the permits to the debt.
     pub(super) fn take(&mut self, input: &AlgorithmInput) {
         let level = self.level(input);

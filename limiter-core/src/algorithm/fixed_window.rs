@@ -34,6 +34,11 @@ impl WindowCounter {
         Outcome { allowed, remaining, retry_at, reset_at: if used == 0 { input.floor } else { end }, delay: 0 }
     }
 
+    /// The permits that count now.
+    pub(super) fn used(&self, input: &AlgorithmInput) -> u32 {
+        self.view(input).1
+    }
+
     pub(super) fn record(&mut self, input: &AlgorithmInput) {
         let (start, used) = self.view(input);
         if used == 0 {

@@ -23,11 +23,8 @@ pub(crate) struct WindowPair {
 
 impl WindowPair {
     pub(super) fn peek(&self, input: &AlgorithmInput) -> Outcome {
-        let window = input.kind.window;
-        let view = self.view(input);
-        let elapsed = input.floor.saturating_sub(view.start);
-        let used = u64::from(view.current) + proportion(window - elapsed, view.previous, window, u128::div_ceil);
-        let taken = used + u64::from(input.pending);
+        let (window, view) = (input.kind.window, self.view(input));
+        let taken = view.used_at(input) + u64::from(input.pending);
         let remaining = u32::try_from(u64::from(input.max).saturating_sub(taken)).unwrap_or(0);
         let allowed = input.cost <= remaining || input.cost == 0;
         let reset_at = match (view.current, view.previous) {
@@ -37,6 +34,18 @@ impl WindowPair {
         };
         let retry_at = if allowed { Some(input.floor) } else { view.fits_at(input) };
         Outcome { allowed, remaining, retry_at, reset_at, delay: 0 }
+    }
+
+    /// The permits that count now.
+    pub(super) fn used(&self, input: &AlgorithmInput) -> u64 {
+        self.view(input).used_at(input)
+    }
+
+    /// The permits of a view of now that count.
+    fn used_at(&self, input: &AlgorithmInput) -> u64 {
+        let window = input.kind.window;
+        let elapsed = input.floor.saturating_sub(self.start);
+        u64::from(self.current) + proportion(window - elapsed, self.previous, window, u128::div_ceil)
     }
 
     pub(super) fn record(&mut self, input: &AlgorithmInput) {

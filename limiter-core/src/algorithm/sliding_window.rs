@@ -146,6 +146,11 @@ impl Log {
         self.evaluate(&self.view(input), input)
     }
 
+    /// The permits that count now.
+    pub(super) fn used(&self, input: &AlgorithmInput) -> u32 {
+        self.view(input).used
+    }
+
     /// Takes permits that another store has admitted, even beyond the limit.
     pub(super) fn record(&mut self, input: &AlgorithmInput) {
         let mut view = self.view(input);

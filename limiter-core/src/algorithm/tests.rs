@@ -5,6 +5,7 @@ use limiter_testkit::Random;
 use super::*;
 
 pub(super) mod counters;
+mod charges;
 mod refunds;
 
 pub(super) const ALL: [Algorithm; 5] = [

@@ -46,7 +46,7 @@ enum StoreRecipe {
     #[cfg(feature = "test-util")]
     Slow(Duration),
     #[cfg(feature = "redis")]
-    /// With the secret of the names of keys.
+    /// The servers, and the secret of the names of keys.
     Redis(Endpoint, Option<Secret>),
 }
 

@@ -115,6 +115,11 @@ impl Inside {
 }
 
 impl<'a> Named<'a> {
+    /// The limiter's inside of this process.
+    pub(super) fn inside(&self) -> &'a Inside {
+        self.limiter.inside()
+    }
+
     /// Sets the failure policy for a rule that has none in any set of rules.
     pub fn on_error(mut self, policy: OnError) -> Self {
         self.on_error = Some(policy);
@@ -220,7 +225,7 @@ impl<'a> Named<'a> {
     }
 
     /// Plans a call under the rule: each distinct key is a use of it.
-    fn plan<'k>(&self, inside: &Inside, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
+    pub(super) fn plan<'k>(&self, inside: &Inside, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
         let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
         let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
         let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), *self));

@@ -20,8 +20,8 @@ use super::denial_cache::CacheVersion;
 use super::standby::Standby;
 use crate::Error;
 use crate::request::{
-    CountedReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, SlottedRequests, StoreFailure,
-    StoreReply, sharing,
+    BatchEntryReply, CountedReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, SlottedRequests,
+    StoreFailure, StoreReply, sharing,
 };
 
 pub(crate) mod batch;
@@ -218,14 +218,31 @@ impl Local {
 
 impl SentDirect {
     /// Settles it by the store's reply, on its caller's thread.
-    pub(crate) fn settle(mut self, reply: StoreReply) -> CountedReply {
+    pub(crate) fn settle(mut self, reply: &BatchEntryReply) -> CountedReply {
         let DirectTake { requests, slot, version } = &self.calls;
         let requests = [requests[0].as_request()];
+        if let Some(charge) = reply.charge {
+            let counted = self.local.settle_charge(&requests, DecisionReply::of_charges(vec![charge], reply.stamp));
+            self.is_open = false;
+            return counted;
+        }
+        let reply = reply.reply_for_call(0, requests[0].cost);
         let requests = SlottedRequests { requests: &requests, slots: slice::from_ref(slot) };
         let take = Take { requests, max_wait: Duration::ZERO, reservation: None, version: *version };
         let counted = self.local.settle_take(&take, reply);
         self.is_open = false;
         counted
+    }
+}
+
+// Charges, which are counted whether they fit or not. No standby limiter is consulted for them.
+
+impl Local {
+    /// Settles a charge of the store: it changes the counters, and no mirror may deny it.
+    pub(crate) fn settle_charge(&self, requests: &[Request<'_>], reply: DecisionReply) -> CountedReply {
+        let mirrored = self.standby.charge(requests);
+        self.denials.invalidate(requests);
+        CountedReply { per_request: reply.per_request, ..CountedReply::from_store(reply.reply, mirrored.reply.stamp) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::Source;
 use crate::clock::Clock;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
-use crate::request::{PerRequest, Request, SlottedRequests, StoreReply, sharing};
+use crate::request::{DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, sharing};
 use crate::store::memory::MemoryStore;
 use crate::{Key, Limit};
 
@@ -89,10 +89,7 @@ impl Standby {
         if self.instances == NonZeroU32::MIN {
             return decide(requests);
         }
-        let share = |limit: Limit| limit.share_of(self.instances);
-        let shares: Vec<_> =
-            requests.iter().map(|request| Request { limit: share(request.limit), ..*request }).collect();
-        let reply = decide(&shares);
+        let reply = decide(&self.shares(requests));
         let fits = |request: &Request<'_>| request.cost <= request.limit.max_cost();
         match (reply.allowed, reply.retry_after) {
             // The cost exceeds the share but not the limit: the store may allow the call once it is back.
@@ -103,9 +100,20 @@ impl Standby {
         }
     }
 
+    /// The requests with this instance's share of their limits.
+    fn shares<'a>(&self, requests: &[Request<'a>]) -> Vec<Request<'a>> {
+        let share = |limit: Limit| limit.share_of(self.instances);
+        requests.iter().map(|request| Request { limit: share(request.limit), ..*request }).collect()
+    }
+
     /// Records permits that the standby limiter did not grant. Returns their stamp.
     pub(crate) fn record(&self, requests: &[Request<'_>]) -> u64 {
         self.mirror.record(requests)
+    }
+
+    /// Counts permits whether they fit or not. The reply is about this instance's share of each limit.
+    pub(crate) fn charge(&self, requests: &[Request<'_>]) -> DecisionReply {
+        self.mirror.charge(&self.shares(requests))
     }
 
     /// Refunds permits that were granted, reserved or recorded at `stamp`.

@@ -231,12 +231,13 @@ pub(crate) fn store_called(op: StoreOp, is_ok: bool, duration: Duration) {
 }
 
 fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
-    static HISTOGRAMS: PerProcess<[[OnceLock<Histogram>; 2]; 4]> = PerProcess::new();
+    static HISTOGRAMS: PerProcess<[[OnceLock<Histogram>; 2]; 5]> = PerProcess::new();
     let (index, op) = match op {
         StoreOp::Decide => (0, "decide"),
         StoreOp::Peek => (1, "peek"),
         StoreOp::Refund => (2, "refund"),
         StoreOp::Reset => (3, "reset"),
+        StoreOp::Charge => (4, "charge"),
     };
     let outcome = if is_ok { "ok" } else { "error" };
     HISTOGRAMS.here()[index][usize::from(is_ok)].get_or_init(|| {

@@ -9,6 +9,7 @@ use super::{IS_ON, store_called};
 pub(crate) enum StoreOp {
     Decide,
     Peek,
+    Charge,
     Refund,
     Reset,
 }

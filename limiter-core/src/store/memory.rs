@@ -17,6 +17,7 @@ mod shared_counter;
 mod key_bytes;
 mod shard;
 mod denial_snapshots;
+mod charge;
 
 use denial_snapshots::DenialSnapshots;
 use shard::{Shard, Shards};

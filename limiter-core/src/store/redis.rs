@@ -254,6 +254,11 @@ impl RedisStore {
         self.call(StoreTicket::without_look_up(requests), Action::Peek, requests, options.deadline)
     }
 
+    /// Counts permits whether they fit or not. The reply has the charge of each request.
+    pub(crate) fn charge(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
+        self.call(StoreTicket::without_look_up(requests), Action::Charge, requests, options.deadline)
+    }
+
     /// Requests the renewal of what this process has taken ahead of a counter, and does not wait for it.
     pub(crate) fn renew(&self, request: &Request<'_>) {
         let request = Request { cost: 0, ..*request };

@@ -42,6 +42,21 @@ impl SlowStore {
             .map_err(|error| StoreFailure { error, reservation: None })
     }
 
+    /// Counts permits after the delay, whether they fit or not.
+    pub(crate) async fn charge(
+        &self,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+    ) -> Result<CountedReply, StoreFailure> {
+        self.call(options.deadline, || self.memory.charge(requests))
+            .await
+            .map(|charged| CountedReply {
+                per_request: charged.per_request,
+                ..CountedReply::from_store(charged.reply, 0)
+            })
+            .map_err(|error| StoreFailure { error, reservation: None })
+    }
+
     pub(crate) async fn refund(&self, requests: &[Request<'_>], refund_info: RefundInfo) -> Result<(), Error> {
         self.call(None, || self.memory.refund_part(requests, refund_info.stamp, refund_info.max_permits)).await
     }

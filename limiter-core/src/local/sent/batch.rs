@@ -28,6 +28,9 @@ pub(crate) trait WaitingCall {
 
     fn slot(&self) -> u16;
 
+    /// Returns whether its permits are counted whether they fit or not.
+    fn is_charge(&self) -> bool;
+
     /// Permits that the standby limiter has reserved for it.
     fn reservation(&self) -> &Cell<Option<StoreReply>>;
 
@@ -106,6 +109,9 @@ impl Local {
     /// Reserves the permits of a call, if the standby limiter is consulted. `None` if that denies the call, which gets the
     /// denial: the store need not be called.
     pub(crate) fn reserve<C: WaitingCall>(&self, call: Rc<C>) -> Option<Reserved<C>> {
+        if call.is_charge() {
+            return Some(Reserved { entry: 0, call });
+        }
         let reserved = {
             let (requests, slots) = ([call.request()], [call.slot()]);
             self.standby.reserve(SlottedRequests { requests: &requests, slots: &slots }, Duration::ZERO)
@@ -193,6 +199,16 @@ impl<C: WaitingCall> SentEntry<'_, C> {
     /// Settles the calls by the store's reply, in their order.
     pub(crate) fn settle(mut self, reply: &BatchEntryReply, effects: SideEffects) {
         let &CallsOfEntry { calls, version } = &self.calls;
+        if let Some(charge) = reply.charge {
+            for call in unanswered(calls) {
+                let reply = DecisionReply::of_charges(vec![charge], reply.stamp);
+                call.reply(Ok(self.local.settle_charge(&[call.request()], reply)));
+            }
+            // Also after a timeout: the store has counted it.
+            self.local.denials.invalidate(&[calls[0].request()]);
+            self.is_open = false;
+            return;
+        }
         let (request, slot) = (calls[0].request(), calls[0].slot());
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let mirror_stamp = self.local.mirror_together(&request, slot, &calls[..granted]);

@@ -62,6 +62,12 @@ fn nothing_that_was_sent_can_be_settled_twice() {
     }
 }
 
+/// The reply to a direct call.
+fn entry_reply(granted: u32) -> BatchEntryReply {
+    let wait = Duration::from_secs(60);
+    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, charge: None }
+}
+
 #[test]
 fn a_reply_is_settled_in_the_denial_cache_and_the_mirror() {
     let (local, key) = (local(), Key::new("a"));
@@ -85,7 +91,7 @@ fn a_denial_from_before_a_change_is_not_cached() {
     begin(&local, &requests).settle(StoreReply::ALLOWED.into());
     sent.settle(DENIED.into());
     assert!(local.denials.get(&requests).is_none());
-    direct.settle(DENIED);
+    direct.settle(&entry_reply(0));
     assert!(local.denials.get(&requests).is_none());
 }
 
@@ -139,7 +145,7 @@ fn a_call_that_is_settled_after_its_servers_failure_is_decided_by_the_standby_li
             [0, 1].map(|_| -> Box<dyn FnOnce() -> CountedReply> {
                 if direct {
                     let sent = local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).expect("no failure");
-                    return Box::new(|| sent.settle(StoreReply::ALLOWED));
+                    return Box::new(|| sent.settle(&entry_reply(1)));
                 }
                 let sent = begin(&local, &requests);
                 Box::new(|| sent.settle(StoreReply::ALLOWED.into()))

@@ -76,14 +76,32 @@ impl Shard {
 
     /// Returns the outcome of a decision, and takes nothing.
     pub(super) fn peek(&self, key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> Outcome {
+        self.read(key_hash, input, CounterState::peek)
+    }
+
+    /// Reads the counter that decides about a key, by the input that it decides with.
+    pub(super) fn read<R>(
+        &self,
+        key_hash: &KeyHash<'_>,
+        input: &AlgorithmInput,
+        read: fn(&CounterState, &AlgorithmInput) -> R,
+    ) -> R {
         if let Some(state) = self.exact.get(key_hash.hash, key_hash.encoding, input.kind) {
-            return state.peek(input);
+            return read(state, input);
         }
         let slot = self.slot(key_hash);
         match self.shared.get(self.shared_hash(slot, input.kind), &slot, input.kind) {
-            Some(counter) if counter.is_live(input) => counter.peek(input),
-            _ => self.coarse.peek(slot, input).unwrap_or_else(|| self.empty_counter(input).peek(input)),
+            Some(counter) if counter.is_live(input) => counter.read(input, read),
+            _ => self.coarse.read(slot, input, read).unwrap_or_else(|| read(&self.empty_counter(input), input)),
         }
+    }
+
+    /// Records permits also beyond the limit, as many as the counter has room for. Returns that number, and whether the key
+    /// had to use a shared counter.
+    pub(super) fn charge(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> (u32, bool) {
+        let counted = input.cost.min(self.read(key_hash, input, CounterState::room));
+        let input = AlgorithmInput { cost: counted, ..*input };
+        (counted, counted > 0 && self.apply(key_hash, &input, WriteOp::Record).shared)
     }
 
     /// Returns the index of the key's entry, if it has one.

@@ -25,22 +25,13 @@ impl SharedCounter {
         self.state.expires_at(input.kind.window) > input.floor
     }
 
-    pub(super) fn peek(&self, input: &AlgorithmInput) -> Outcome {
-        self.state.peek(&self.with_min_rate(input))
+    pub(super) fn read<R>(&self, input: &AlgorithmInput, read: fn(&CounterState, &AlgorithmInput) -> R) -> R {
+        read(&self.state, &self.with_min_rate(input))
     }
 
     /// Returns the number of permits that count.
     pub(super) fn used(&self, input: &AlgorithmInput) -> u32 {
-        let no_cost = AlgorithmInput { cost: 0, pending: 0, ..*input };
-        let outcome = match &self.state {
-            // A token bucket reports its debt as permits even while calls are queued.
-            CounterState::TokenBucket(bucket) | CounterState::LeakyBucket(bucket) => {
-                CounterState::TokenBucket(bucket.clone())
-                    .peek(&AlgorithmInput { burst: u32::MAX, ..self.with_min_rate(&no_cost) })
-            }
-            state => state.peek(&AlgorithmInput { max: u32::MAX, ..no_cost }),
-        };
-        u32::MAX - outcome.remaining
+        u32::try_from(self.state.used(&self.with_min_rate(input))).unwrap_or(u32::MAX)
     }
 
     /// Applies an operation. Returns its outcome, and whether it has taken permits.
@@ -111,9 +102,14 @@ impl CoarseCounters {
         self.slots * COUNTERS_PER_SLOT
     }
 
-    /// Returns the outcome by the counter of a slot; `None` if no permit counts there.
-    pub(super) fn peek(&self, slot: u16, input: &AlgorithmInput) -> Option<Outcome> {
-        self.live(slot, input).map(|counter| counter.peek(&coarse(input)))
+    /// Reads the counter of a slot; `None` if no permit counts there.
+    pub(super) fn read<R>(
+        &self,
+        slot: u16,
+        input: &AlgorithmInput,
+        read: fn(&CounterState, &AlgorithmInput) -> R,
+    ) -> Option<R> {
+        self.live(slot, input).map(|counter| counter.read(&coarse(input), read))
     }
 
     pub(super) fn apply(&mut self, slot: u16, input: &AlgorithmInput, op: WriteOp) -> Outcome {

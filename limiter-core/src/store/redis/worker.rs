@@ -219,6 +219,7 @@ impl Worker {
         match &call.action {
             Action::Take { .. } | Action::TakeWithReports => self.take(call, decision, groups).await,
             Action::Peek => self.peek(call, decision, groups).await,
+            Action::Charge => self.charge(call, decision, groups).await,
             Action::Refund(info) => self.refund(call, info, decision, groups).await,
             Action::Reset => self.reset(call, decision, groups).await,
         }
@@ -271,6 +272,12 @@ impl Worker {
         let peeked = decision.decide(call, groups).await;
         let DecisionReply { reply, .. } = peeked.map_err(|error| self.failure(decision.requests, error))?;
         Ok(CountedReply::from_store(reply, 0))
+    }
+
+    async fn charge(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
+        let charged = decision.decide(call, groups).await;
+        let reply = charged.map_err(|error| self.failure(decision.requests, error))?;
+        Ok(self.local.settle_charge(decision.requests, reply))
     }
 
     async fn refund(

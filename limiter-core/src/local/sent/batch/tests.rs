@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use super::*;
 use crate::error::{ErrorKind, Source};
-use crate::local::sent::tests::{is_consulted, left, limit, local};
-use crate::request::OwnedRequest;
+use crate::local::sent::tests::{DENIED, is_consulted, left, limit, local};
+use crate::request::{ChargeReply, OwnedRequest};
 use crate::{Key, Limit};
 
 /// A call that records its reply, with the failures that are recorded by then.
 pub(in crate::local::sent) struct RecordedCall {
     local: Arc<Local>,
     request: OwnedRequest,
+    is_charge: bool,
     reservation: Cell<Option<StoreReply>>,
     reply: RefCell<Option<Result<CountedReply, StoreFailure>>>,
     /// The keys whose failures the reply has to follow.
@@ -30,6 +31,10 @@ impl WaitingCall for RecordedCall {
 
     fn slot(&self) -> u16 {
         0
+    }
+
+    fn is_charge(&self) -> bool {
+        self.is_charge
     }
 
     fn reservation(&self) -> &Cell<Option<StoreReply>> {
@@ -57,6 +62,7 @@ fn calls(local: &Arc<Local>, keys: &[Key], limit: Limit) -> Vec<Rc<RecordedCall>
         Rc::new(RecordedCall {
             local: Arc::clone(local),
             request: OwnedRequest::from(&Request::new(key, limit, 1)),
+            is_charge: false,
             reservation: Cell::default(),
             reply: RefCell::default(),
             all: keys.to_vec(),
@@ -77,7 +83,7 @@ fn begin<'l>(local: &'l Local, calls: &[Rc<RecordedCall>]) -> SentBatch<'l, Reco
 
 fn granted(granted: u32) -> BatchEntryReply {
     let wait = Duration::from_secs(60);
-    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1 }
+    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, charge: None }
 }
 
 fn error() -> Error {
@@ -168,6 +174,27 @@ fn calls_of_a_refused_batch_have_not_failed_and_keep_their_reservations() {
     local.begin_batch(refused).fail(|_| error());
     let reply = calls[0].reply.borrow_mut().take();
     assert!(reply.is_some_and(|reply| reply.is_err_and(|failure| failure.reservation.is_some())));
+}
+
+/// The standby limiter is consulted and has no room. A charge is neither reserved nor denied, and counts in the mirror.
+#[test]
+fn a_charge_is_counted_by_the_mirror_and_never_denied() {
+    let (local, keys) = (local(), keys::<1>());
+    let request = Request::new(&keys[0], limit(), 1);
+    local.fail([request]);
+    local.record(&[Request { cost: 2, ..request }]);
+    local.denials.update(&request, local.denials.version_of(CounterHash::of(&request)), false, Some(&DENIED), None);
+    let call = Rc::into_inner(calls(&local, &keys, limit()).remove(0)).expect("one reference");
+    let call = Rc::new(RecordedCall { is_charge: true, ..call });
+    let charge = ChargeReply { overdrawn: 1, ..ChargeReply::default() };
+    let reply = BatchEntryReply { charge: Some(charge), ..granted(1) };
+    begin(&local, std::slice::from_ref(&call)).settle_all(|entry| entry.settle(&reply, SideEffects::default()));
+    let counted = call.reply.borrow_mut().take().expect("a reply").expect("no failure");
+    assert_eq!((counted.source, counted.per_request.expect("a charge").charges[0]), (Source::Store, charge));
+    assert!(local.denials.get(&[request]).is_none(), "the counter has changed");
+    let overdrawn =
+        local.charge_by_standby(&[Request { cost: 0, ..request }]).per_request.expect("a charge").charges[0].overdrawn;
+    assert_eq!(overdrawn, 1);
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) enum Action {
     /// Takes the permits of several requests without a wait. The reply to an allowed call has a report of each request.
     TakeWithReports,
     Peek,
+    /// Takes the permits whether they fit or not. The reply has the level of each counter.
+    Charge,
     Refund(Box<RefundInfo>),
     Reset,
 }
@@ -55,14 +57,27 @@ impl Action {
 
     /// Returns whether one entry of a batch may decide both, if their requests are equal.
     pub(crate) fn shares_entry_with(&self, other: &Self) -> bool {
-        self.takes_leases() == other.takes_leases()
+        self.takes_leases() == other.takes_leases() && !self.is_charge() && !other.is_charge()
+    }
+
+    pub(crate) fn is_charge(&self) -> bool {
+        matches!(self, Self::Charge)
+    }
+
+    /// Returns whether a batch may have it, if it is about one counter.
+    pub(crate) fn is_batched(&self) -> bool {
+        match self {
+            Self::Take { max_wait, .. } => max_wait.is_zero(),
+            Self::Charge => true,
+            Self::TakeWithReports | Self::Peek | Self::Refund(_) | Self::Reset => false,
+        }
     }
 
     /// The longest delay of the permits that it takes; `None` if it takes none.
     pub(crate) fn max_wait(&self) -> Option<Duration> {
         match self {
             Self::Take { max_wait, .. } => Some(*max_wait),
-            Self::TakeWithReports => Some(Duration::ZERO),
+            Self::TakeWithReports | Self::Charge => Some(Duration::ZERO),
             Self::Peek | Self::Refund(_) | Self::Reset => None,
         }
     }
@@ -92,10 +107,18 @@ pub(crate) struct DecisionBody {
     arguments: Vec<Argument>,
     /// The limit of each request.
     limits: Vec<Limit>,
-    /// True if an allowed reply has a report of each request.
-    has_reports: bool,
+    format: ReplyFormat,
     /// The number of observed requests.
     observed: usize,
+}
+
+/// The format of the reply to one decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplyFormat {
+    Decision,
+    /// An allowed one has a report of each request.
+    WithReports,
+    Charge,
 }
 
 /// Identical calls of a batch: the limit and the cost of each, and their number.
@@ -104,6 +127,8 @@ pub(crate) struct BatchEntry {
     pub(crate) limit: Limit,
     pub(crate) cost: u32,
     pub(crate) calls: u32,
+    /// A charge is an entry of one call.
+    pub(crate) is_charge: bool,
     /// `None` for a limit without leases.
     pub(crate) lease: Option<LeaseTerms>,
 }
@@ -147,7 +172,7 @@ impl BatchEntry {
     /// The entry of one call. The terms of its lease are still to be set.
     pub(crate) fn of_call(action: &Action, request: &Request<'_>) -> Self {
         let lease = action.takes_leases().then(LeaseTerms::default);
-        Self { limit: request.limit, cost: request.cost, calls: 1, lease }
+        Self { limit: request.limit, cost: request.cost, calls: 1, is_charge: action.is_charge(), lease }
     }
 
     /// Returns whether no other entry is of its kind: marks are random, and permits are returned once.
@@ -201,6 +226,7 @@ impl Command {
             Action::Peek => ("look", 0),
             Action::Take { max_wait, .. } => ("take", micros(max_wait)),
             Action::TakeWithReports => ("report", 0),
+            Action::Charge => ("charge", 0),
             Action::Refund(info) => ("refund", info.stamp),
             Action::Reset => ("forget", 0),
         };
@@ -218,6 +244,11 @@ impl Command {
                     push(limit, kept, Argument::Number(cost.into()));
                 }
             }
+            Action::Charge => {
+                for Request { limit, cost, .. } in sharing::takes(requests, in_redis).iter() {
+                    push(*limit, limit.burst(), Argument::Number((*cost).into()));
+                }
+            }
             _ if sharing::may_share(requests) => {
                 let takes = sharing::takes(requests, in_redis);
                 for (index, (request, take)) in requests.iter().zip(takes.iter()).enumerate() {
@@ -233,10 +264,14 @@ impl Command {
                 }
             }
         }
-        let has_reports = matches!(action, Action::TakeWithReports);
+        let format = match action {
+            Action::TakeWithReports => ReplyFormat::WithReports,
+            Action::Charge => ReplyFormat::Charge,
+            _ => ReplyFormat::Decision,
+        };
         let observed = requests.len() - sharing::enforced(requests);
         let limits = requests.iter().map(|request| request.limit).collect();
-        Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, has_reports, observed }) }
+        Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, format, observed }) }
     }
 
     /// The slot of its keys.
@@ -281,20 +316,30 @@ impl Command {
     }
 
     pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
-        let (limits, observed, has_reports): (&[Limit], _, _) = match &self.body {
-            CommandBody::Decision(decision) => (&decision.limits, decision.observed, decision.has_reports),
-            CommandBody::Batch(_) => (&[], 0, false),
+        let (limits, observed, format): (&[Limit], _, _) = match &self.body {
+            CommandBody::Decision(decision) => (&decision.limits, decision.observed, decision.format),
+            CommandBody::Batch(_) => (&[], 0, ReplyFormat::Decision),
         };
-        reply::decode(reply, limits, observed, has_reports)
+        match format {
+            ReplyFormat::Charge => reply::decode_charge(reply, limits),
+            format => reply::decode(reply, limits, observed, format == ReplyFormat::WithReports),
+        }
     }
 
     pub(crate) fn decode_batch(&self, reply: Value) -> Result<BatchReply, Error> {
         let entries: &[BatchEntry] = if let CommandBody::Batch(entries) = &self.body { entries } else { &[] };
         let leases = entries.iter().filter(|entry| entry.lease.is_some()).count();
-        let calls = |&BatchEntry { limit, cost, calls, .. }: &BatchEntry| EntryCalls { limit, cost, calls };
+        let calls = |&BatchEntry { limit, cost, calls, is_charge, .. }: &BatchEntry| EntryCalls {
+            limit,
+            cost,
+            calls: (!is_charge).then_some(calls),
+        };
         reply::decode_batch(reply, entries.iter().map(calls), leases)
     }
 }
+
+/// Stands for the number of calls of a charge.
+const CHARGE: &str = "+";
 
 /// Adds the arguments of a batch: the kinds of its entries, and the kind of each entry if there are several.
 fn push_batch(entries: &[BatchEntry], command: &mut Cmd) {
@@ -316,11 +361,16 @@ fn push_batch(entries: &[BatchEntry], command: &mut Cmd) {
         kinds.push(*entry);
     }
     command.arg(kinds.len());
-    for BatchEntry { limit, cost, calls, lease } in &kinds {
+    for BatchEntry { limit, cost, calls, is_charge, lease } in &kinds {
         command.arg(if lease.is_some() { "leased_window" } else { module(*limit) });
         command.arg(limit.window_millis()).arg(limit.max());
         lease.map_or(Argument::Number(limit.burst().into()), LeaseTerms::argument).push_to(command);
-        command.arg(cost).arg(calls);
+        command.arg(cost);
+        if *is_charge {
+            command.arg(CHARGE);
+        } else {
+            command.arg(calls);
+        }
     }
     if kinds.len() > 1 {
         command.arg(indices);
@@ -361,7 +411,7 @@ mod tests {
 
     #[test]
     fn entries_of_one_kind_are_described_once_and_those_with_a_lease_each() {
-        let plain = BatchEntry { limit: Limit::WIDEST, cost: 1, calls: 1, lease: None };
+        let plain = BatchEntry { limit: Limit::WIDEST, cost: 1, calls: 1, is_charge: false, lease: None };
         let idle = BatchEntry { lease: Some(LeaseTerms::default()), ..plain };
         let leased =
             |wanted, new_mark| BatchEntry { lease: Some(LeaseTerms { wanted, new_mark, returned: None }), ..plain };

@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::local::leases::LeaseId;
 pub(crate) use crate::request::BatchEntryReply;
-use crate::request::{DecisionReply, PerRequest, RequestReport, StoreReply};
+use crate::request::{ChargeReply, DecisionReply, PerRequest, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Algorithm, Error, ErrorKind, Limit};
 
@@ -88,7 +88,8 @@ const NEVER: i64 = -1;
 pub(crate) struct EntryCalls {
     pub(crate) limit: Limit,
     pub(crate) cost: u32,
-    pub(crate) calls: u32,
+    /// `None` for a charge.
+    pub(crate) calls: Option<u32>,
 }
 
 impl BatchEntryReply {
@@ -99,18 +100,20 @@ impl BatchEntryReply {
         let (remaining, rest) = rest.split_first_chunk()?;
         let (retry, reset) = rest.split_first_chunk()?;
         let (granted, remaining) = (u32::from_be_bytes(*granted), u32::from_be_bytes(*remaining));
+        let (retry, reset_after) =
+            (i64::from_be_bytes(*retry), bounds.wait(i64::from_be_bytes(*reset.first_chunk()?))?);
+        let Some(calls) = asked.calls else {
+            let uncounted = i64::from(asked.cost.checked_sub(granted)?);
+            let charge = decode_counter_charge(&[uncounted, remaining.into(), retry], reset_after, bounds)?;
+            let retry_after = Some(Duration::ZERO);
+            return Some(Self { granted: 1, remaining, retry_after, reset_after, stamp, charge: Some(charge) });
+        };
         // The permits that were free before the calls.
         let free = u64::from(granted) * u64::from(asked.cost) + u64::from(remaining);
-        if granted > asked.calls || free > bounds.remaining.into() {
+        if granted > calls || free > bounds.remaining.into() {
             return None;
         }
-        Some(Self {
-            granted,
-            remaining,
-            retry_after: bounds.retry(i64::from_be_bytes(*retry))?,
-            reset_after: bounds.wait(i64::from_be_bytes(*reset.first_chunk()?))?,
-            stamp,
-        })
+        Some(Self { granted, remaining, retry_after: bounds.retry(retry)?, reset_after, stamp, charge: None })
     }
 }
 
@@ -155,11 +158,7 @@ pub(crate) fn decode(
 }
 
 fn decode_integers(reply: &Value, bounds: &[Bounds], observed: Option<&[Bounds]>) -> Option<DecisionReply> {
-    let Value::Array(values) = reply else { return None };
-    let integers: Vec<i64> = values
-        .iter()
-        .map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None })
-        .collect::<Option<_>>()?;
+    let integers = integers(reply)?;
     let (&[allowed, request_index, remaining, retry, reset, stamp, delay], reports) = integers.split_first_chunk()?;
     let request_index = usize::try_from(request_index).ok()?;
     let of_request = bounds.get(request_index)?;
@@ -195,6 +194,12 @@ fn decode_integers(reply: &Value, bounds: &[Bounds], observed: Option<&[Bounds]>
     Some(DecisionReply::with_reports(reply, per_request))
 }
 
+/// The numbers of a reply that has no others.
+fn integers(reply: &Value) -> Option<Vec<i64>> {
+    let Value::Array(values) = reply else { return None };
+    values.iter().map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None }).collect()
+}
+
 /// Numbers of a report.
 const REPORT_NUMBERS: usize = 2;
 
@@ -219,6 +224,37 @@ fn decode_flag(number: i64) -> Option<bool> {
 
 fn decode_report(&[remaining, reset]: &[i64; REPORT_NUMBERS], bounds: Bounds) -> Option<RequestReport> {
     Some(RequestReport { remaining: bounds.permits(remaining)?, reset_after: bounds.wait(reset)? })
+}
+
+/// Decodes the reply to a charge of counters with these limits.
+///
+/// # Errors
+/// [`ErrorKind::Protocol`] for anything else.
+pub(crate) fn decode_charge(reply: &Value, limits: &[Limit]) -> Result<DecisionReply, Error> {
+    let decode = || {
+        let integers = integers(reply)?;
+        let (stamp, numbers) = integers.split_first()?;
+        let (numbers, rest) = numbers.as_chunks();
+        if numbers.len() != limits.len() || !rest.is_empty() {
+            return None;
+        }
+        let charge = |(&[uncounted, remaining, overdrawn, reset], limit): (&[i64; 4], &Limit)| {
+            let bounds = Bounds::from(*limit);
+            decode_counter_charge(&[uncounted, remaining, overdrawn], bounds.wait(reset)?, bounds)
+        };
+        let charges = numbers.iter().zip(limits).map(charge).collect::<Option<_>>()?;
+        Some(DecisionReply::of_charges(charges, u64::try_from(*stamp).ok()?))
+    };
+    decode().ok_or_else(unexpected_reply)
+}
+
+fn decode_counter_charge(
+    &[uncounted, remaining, overdrawn]: &[i64; 3],
+    reset_after: Duration,
+    bounds: Bounds,
+) -> Option<ChargeReply> {
+    let (uncounted, overdrawn) = (u32::try_from(uncounted).ok()?, u32::try_from(overdrawn).ok()?);
+    Some(ChargeReply { uncounted, remaining: bounds.permits(remaining)?, overdrawn, reset_after })
 }
 
 /// Decodes the reply to a batch of entries about these calls: one result for each, and one for each of so many with a
@@ -299,9 +335,12 @@ mod tests {
         ] {
             let entry = |left, retry, reset| {
                 let packed = [&1_u64.to_be_bytes()[..], &encode_entry(0, left, retry, reset)].concat();
-                let reply =
-                    decode_batch(Value::BulkString(packed), [EntryCalls { limit, cost: 1, calls: 1 }].into_iter(), 0)
-                        .expect("a reply");
+                let reply = decode_batch(
+                    Value::BulkString(packed),
+                    [EntryCalls { limit, cost: 1, calls: Some(1) }].into_iter(),
+                    0,
+                )
+                .expect("a reply");
                 reply.entries[0].as_ref().map_err(Error::kind).copied()
             };
             let decision = |left: u32, retry, reset| {
@@ -324,7 +363,7 @@ mod tests {
         let limit: Limit = "9/s".parse().expect("a limit");
         let decode = |limit, granted, left| {
             let packed = [&1_u64.to_be_bytes()[..], &encode_entry(granted, left, 0, 0)].concat();
-            let entries = [EntryCalls { limit, cost: 2, calls: 3 }].into_iter();
+            let entries = [EntryCalls { limit, cost: 2, calls: Some(3) }].into_iter();
             let reply = decode_batch(Value::BulkString(packed), entries, 0).expect("a reply");
             reply.entries[0].as_ref().map(|entry| entry.granted).map_err(Error::kind)
         };

@@ -256,7 +256,7 @@ impl Batch {
         if request.limit.algorithm() == Algorithm::LeakyBucket {
             return None;
         }
-        let hash = self.first_calls.hasher().hash_one((call.counter(), request.limit, request.cost));
+        let hash = self.first_calls.hasher().hash_one((call.counter(), request.limit, request.cost, call.is_charge()));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
         let is_identical = first.request() == request && first.action.shares_entry_with(&call.action);
         is_identical.then_some(first.entry)

@@ -32,7 +32,7 @@ pub(crate) struct Call {
     pub(crate) reply_to: oneshot::Sender<CallResult>,
     /// Present if the caller has sent it.
     pub(crate) direct: Option<Box<DirectCall>>,
-    /// It takes permits of one counter, now or not at all. Such calls are sent in batches.
+    /// It takes permits of one counter, now or not at all, or charges it. Such calls are sent in batches.
     pub(crate) can_be_batched: bool,
 }
 
@@ -54,8 +54,8 @@ impl Call {
         timeout: Duration,
         reply_to: oneshot::Sender<CallResult>,
     ) -> Self {
-        let takes_now = matches!(action, Action::Take { max_wait, .. } if max_wait.is_zero());
-        let can_be_batched = takes_now && matches!(requests, [request] if request.limit.layout() == Layout::Compact);
+        let can_be_batched =
+            action.is_batched() && matches!(requests, [request] if request.limit.layout() == Layout::Compact);
         let (counter, deadline) = (ticket.into_counter(), Deadline::after(timeout));
         let requests = OwnedRequest::copy_all(requests);
         Self { action, requests, counter, keys, deadline, reply_to, direct: None, can_be_batched }

@@ -102,7 +102,6 @@ impl<'a> CallerPoll<'a> {
 
     fn read(&mut self) -> DirectPoll<CountedReply> {
         let Some(call) = &mut self.call else { return DirectPoll::LeftToWorker };
-        let cost = call.requests[0].as_request().cost;
         let Some(direct) = &mut call.direct else { return DirectPoll::LeftToWorker };
         let DirectCall { gate, command, sent, reply } = &mut **direct;
         // The worker has to complete it if the value is an error, or no reply to the call.
@@ -110,7 +109,7 @@ impl<'a> CallerPoll<'a> {
             let entry_reply = command.decode_batch(value).ok()?.entries.pop()?.ok()?;
             let sent = sent.take()?;
             self.sender.batch_sizes.push(1);
-            Some(sent.settle(entry_reply.reply_for_call(0, cost)))
+            Some(sent.settle(&entry_reply))
         };
         let poll = gate.direct_writer.poll(reply, complete);
         if let DirectPoll::Ready(_) = poll {

@@ -19,7 +19,9 @@ use tokio::time::timeout_at;
 use super::Worker;
 use super::call::{Call, Deadline};
 use crate::Error;
-use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
+use crate::request::{
+    ChargeReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply,
+};
 use crate::run::join_all;
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::topology::{CallError, SlotGroup};
@@ -64,19 +66,23 @@ impl MultiSlotCall<'_> {
             Action::TakeWithReports => self.take_by_group(call, Action::TakeWithReports, groups).await,
             action @ (Action::Peek | Action::Reset) => {
                 let replies = self.call_each(|_| action.clone(), groups).await?;
-                Ok(merge_replies(&replies).into())
+                Ok(merge_replies(&of_decisions(replies)).into())
+            }
+            Action::Charge => {
+                let replies = self.call_each(|_| Action::Charge, groups).await?;
+                Ok(merge_charges(&replies, self.requests.len()))
             }
             Action::Refund(info) => {
                 let stamps: Vec<_> = (0..self.requests.len()).map(|index| info.stamp_of_request(index)).collect();
                 let replies = self.refund_each(&stamps, info.max_permits, groups).await?;
-                Ok(merge_replies(&replies).into())
+                Ok(merge_replies(&of_decisions(replies)).into())
             }
         }
     }
 
     /// Takes the permits group by group, each by `action`.
     async fn take_by_group(&self, call: &Call, action: Action, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
-        let mut peeked = self.call_each(|_| Action::Peek, groups).await?;
+        let mut peeked = of_decisions(self.call_each(|_| Action::Peek, groups).await?);
         let before = merge_replies(&peeked);
         if !before.allowed {
             return Ok(before.into());
@@ -117,7 +123,7 @@ impl MultiSlotCall<'_> {
         stamps: &[u64],
         max_permits: u32,
         groups: Vec<SlotGroup>,
-    ) -> Result<Vec<GroupReply>, Error> {
+    ) -> Result<Vec<(SlotGroup, DecisionReply)>, Error> {
         // Permits that were taken group by group may be in one slot and still have several stamps.
         let groups = groups.iter().flat_map(|group| group.split_by(|index| stamps[index])).collect();
         let refund = |group: &SlotGroup| {
@@ -135,14 +141,14 @@ impl MultiSlotCall<'_> {
         &self,
         action: impl Fn(&SlotGroup) -> Action,
         mut groups: Vec<SlotGroup>,
-    ) -> Result<Vec<GroupReply>, Error> {
+    ) -> Result<Vec<(SlotGroup, DecisionReply)>, Error> {
         let call = async |group: &SlotGroup| self.call_group(&action(group), group).await;
         let (mut replies, mut failure) = (Vec::new(), None);
         while !groups.is_empty() {
             let results = join_all(groups.iter().map(call)).await;
             for (group, result) in take(&mut groups).into_iter().zip(results) {
                 match result {
-                    Ok(DecisionReply { reply, .. }) => replies.push((group, reply)),
+                    Ok(reply) => replies.push((group, reply)),
                     Err(CallError::NeedsSplit(_)) => groups.extend(split_by_key(&group, self.keys.as_slice())),
                     Err(CallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
@@ -214,7 +220,7 @@ impl Reservation {
     }
 
     fn add(&mut self, group: SlotGroup, taken: &DecisionReply) {
-        let PerRequest { stamps, reports, observed } = &mut self.per_request;
+        let PerRequest { stamps, reports, observed, .. } = &mut self.per_request;
         group.indices.iter().for_each(|index| stamps[*index] = taken.reply.stamp);
         if let Some(of_group) = &taken.per_request {
             let enforced = self.requests.iter().filter(|request| !request.as_request().role.is_observed()).count();
@@ -253,6 +259,22 @@ impl Drop for Reservation {
             worker.local.invalidate_denials(&taken);
         });
     }
+}
+
+/// The replies of groups without the data of each request.
+fn of_decisions(replies: Vec<(SlotGroup, DecisionReply)>) -> Vec<GroupReply> {
+    replies.into_iter().map(|(group, decision)| (group, decision.reply)).collect()
+}
+
+/// The reply to a charge of so many requests, that those to all groups make together.
+fn merge_charges(replies: &[(SlotGroup, DecisionReply)], requests: usize) -> DecisionReply {
+    let mut merged = vec![ChargeReply::default(); requests];
+    for (group, DecisionReply { per_request, .. }) in replies {
+        let charges = per_request.iter().flat_map(|per_request| &per_request.charges);
+        group.indices.iter().zip(charges).for_each(|(index, charge)| merged[*index] = *charge);
+    }
+    let stamp = replies.iter().map(|(_, decision)| decision.reply.stamp).max().unwrap_or(0);
+    DecisionReply::of_charges(merged, stamp)
 }
 
 /// The reply that those to all groups make together.

@@ -108,6 +108,10 @@ impl WaitingCall for PendingCall {
         self.keys.first_slot()
     }
 
+    fn is_charge(&self) -> bool {
+        self.action.is_charge()
+    }
+
     fn reservation(&self) -> &Cell<Option<StoreReply>> {
         &self.reservation
     }

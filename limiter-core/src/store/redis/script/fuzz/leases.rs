@@ -169,7 +169,7 @@ fn the_script_leases_as_a_naive_list_does() {
                     };
                     let [cost, calls] = [cost, calls].map(|number| u32::try_from(number).expect("small"));
                     let lease = Some(LeaseTerms { wanted, new_mark, returned });
-                    let (entry, reply) = script.batch(BatchEntry { limit, cost, calls, lease });
+                    let (entry, reply) = script.batch(BatchEntry { limit, cost, calls, is_charge: false, lease });
 
                     returned.into_iter().for_each(|returned| permits.give_back(time, returned));
                     let left = u64::from(max).saturating_sub(permits.used(time));
@@ -245,7 +245,13 @@ fn expired_permits_of_a_log_with_leases_are_not_returned_after_a_step_back() {
 fn permits_after_late_returns(scripts: &LoadedScripts) -> [u32; 2] {
     let (limit, key) = (Limit::new(46, Duration::from_millis(300)).expect("a limit"), Key::new("a"));
     let call = |cost, calls, wanted, returned| {
-        scripts.batch(BatchEntry { limit, cost, calls, lease: Some(LeaseTerms { wanted, new_mark: 7, returned }) })
+        scripts.batch(BatchEntry {
+            limit,
+            cost,
+            calls,
+            is_charge: false,
+            lease: Some(LeaseTerms { wanted, new_mark: 7, returned }),
+        })
     };
     // The lease of another process, so that the log has leases.
     call(0, 1, 8, None);
@@ -279,7 +285,13 @@ fn permits_of_a_lease_are_not_returned_to_a_later_log() {
 fn permits_after_return_to_later_log(scripts: &LoadedScripts) -> u32 {
     let (limit, key) = (Limit::new(46, Duration::from_millis(300)).expect("a limit"), Key::new("a"));
     let call = |calls, cost, new_mark, wanted, returned| {
-        scripts.batch(BatchEntry { limit, cost, calls, lease: Some(LeaseTerms { wanted, new_mark, returned }) })
+        scripts.batch(BatchEntry {
+            limit,
+            cost,
+            calls,
+            is_charge: false,
+            lease: Some(LeaseTerms { wanted, new_mark, returned }),
+        })
     };
     let lease = call(1, 0, 7, 8, None).1;
     assert_eq!(lease.permits, 8);

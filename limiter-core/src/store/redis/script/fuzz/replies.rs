@@ -44,7 +44,7 @@ fn no_decision_reply_makes_the_decoder_panic() {
 fn no_batch_reply_makes_the_decoder_panic() {
     let limit = Limit::WIDEST;
     let entries = [None, Some(LeaseTerms::default()), None];
-    let entries = entries.map(|lease| BatchEntry { limit, cost: 1, calls: 3, lease });
+    let entries = entries.map(|lease| BatchEntry { limit, cost: 1, calls: 3, is_charge: false, lease });
     let command = Command { keys: three_keys(), body: CommandBody::Batch(entries.into()) };
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);

@@ -12,7 +12,8 @@
 --               wanted as a lease (4), the mark of a log that has none (4), unused permits of an earlier lease (4), the
 --               end of that lease in ms (6) and its mark (4)
 --   cost        permits that a call takes (0 to 2^32 - 1)
---   calls       the number of equal calls in an entry, which are granted one after the other
+--   calls       the number of equal calls in an entry, which are granted one after the other; or '+' for a charge: its
+--               permits are taken whether they fit or not
 -- then, if there are several kinds, the kind of each entry, counted from 0
 --
 -- Reply    { stamp in µs, a string, then for each failed entry its index, from 0, and the error }. The string has 24
@@ -21,6 +22,7 @@
 --          a leased window: permits leased (4), the mark of the log (4), the end of the lease in ms (8). Without a lease
 --          the latter is the newest stamp of the log if it is ahead of the clock, and else 0. If a log with leases was
 --          read and no call is denied, retry after is that of one permit more
+--          The numbers of a charge: permits counted, permits left, permits beyond the limit, reset after in µs
 --          A lone call of a sliding window mostly gets the short reply of sliding_simple.lua instead
 -- Clock    the server's, by TIME
 -- Expiry   as in decide.lua, set with the value. Where a value is changed in place it is set right after it, unless it is
@@ -67,6 +69,18 @@ local function by_module(value, algorithm, window, limit, burst, cost, calls)
     return nil
   end
   local request = { max = limit, burst = burst, cost = cost, pending = 0, max_wait = 0 }
+  if not calls then
+    local used, capacity, room = module.fill(counter, request)
+    local counted, new, expires_at = math.min(cost, room), nil, nil
+    if counted > 0 then
+      request.cost = counted
+      module.take(counter, request)
+      new, expires_at = module.close(counter)
+    end
+    request.cost = 0
+    local _, remaining, _, reset_at = module.evaluate(counter, request)
+    return counted, remaining, math.max(used + counted - capacity, 0), reset_at * module.scale, new, expires_at
+  end
   local allowed, remaining, retry_at, reset_at = module.evaluate(counter, request)
   local grants, new, expires_at = 0, nil, nil
   if allowed then
@@ -117,7 +131,7 @@ for index = decided + 1, #keys do
       leased_window(sliding_at_once, value, window, limit, cost, calls, burst)
   end
   if grants then
-    retry_at, reset_at = retry_at and retry_at * 1000, reset_at * 1000
+    retry_at, reset_at = calls and retry_at and retry_at * 1000 or retry_at, reset_at * 1000
   elseif not is_leased then
     grants, remaining, retry_at, reset_at, new, expires_at =
       by_module(value, algorithm, window, limit, burst, cost, calls)
@@ -171,6 +185,9 @@ for index = decided + 1, #keys do
     replies[at], replies[at + 1], replies[at + 2], replies[at + 3] = 0, 0, 0, 0
   else
     local retry = retry_at and (retry_at > now_micros and retry_at - now_micros or 0) or -1
+    if not calls then
+      retry = retry_at
+    end
     local reset = reset_at > now_micros and reset_at - now_micros or 0
     if #keys == 1 then
       local reply = struct.pack('>' .. ENTRY, grants, remaining, retry, reset)

@@ -2,7 +2,8 @@
 --
 -- KEYS     the keys of the counters, one for each request; a key may come twice
 -- ARGV[1]  'take' takes the permits if they fit, 'report' does that too and replies more, 'look' takes nothing, 'refund'
---          returns them, 'forget' deletes the counters, except for permits that may be on lease
+--          returns them, 'charge' takes them whether they fit or not, 'forget' deletes the counters, except for permits
+--          that may be on lease
 -- ARGV[2]  in µs: the longest delay that a 'take' accepts, or the stamp of the permits that a 'refund' returns
 -- then, for each key:
 --   algorithm   the argument of `make`, which returns the module
@@ -19,6 +20,8 @@
 --          remaining and reset after of each request follow. For an observed one these are those before the call if it
 --          would be denied; then allowed 1 or 0 and retry after follow. Or an error: FOREIGN if a key holds a value of another
 --          kind, which stays as it is, or the server's error of a command
+--          After a 'charge': { stamp in µs, then for each request permits that its counter had no room for, permits left,
+--          permits beyond the limit, reset after in µs }
 -- Clock    the server's, by TIME
 -- Expiry   set with the value, in one command: when the last permit expires, plus half a second of slack, as the expiry
 --          clock may differ
@@ -27,6 +30,8 @@
 --
 -- A module has these functions. Its instants are in units of `scale` µs.
 --   evaluate(counter, request)       returns allowed, remaining, retry at (nil: never), reset at, delay (nil: none)
+--   fill(counter, request)           returns the permits that count, those that the limit allows, and the most that may be
+--                                    taken whether they fit or not
 --   take(counter, request)           takes the permits
 --   refund(counter, request, stamp)  returns permits to the counter; returns true if that may change it
 -- A module whose counter is a string also has
@@ -129,6 +134,19 @@ if operation == 'forget' then
       end
     end
   end
+elseif operation == 'charge' then
+  for _, request in ipairs(requests) do
+    local module, counter = request.algorithm, counters[request.id]
+    local _, _, room = module.fill(counter, request)
+    local permits = math.min(request.cost, room)
+    counter.uncounted = (counter.uncounted or 0) + request.cost - permits
+    if permits > 0 then
+      request.cost = permits
+      module.take(counter, request)
+      changed[request.id] = module
+    end
+    request.pending, request.cost = 0, 0
+  end
 elseif is_refund then
   for _, request in ipairs(requests) do
     if request.cost > 0 and request.algorithm.refund(counters[request.id], request, tonumber(ARGV[2])) then
@@ -179,6 +197,18 @@ for id, algorithm in pairs(changed) do
 end
 if is_refund or operation == 'forget' then
   return NOTHING
+end
+if operation == 'charge' then
+  local charged = { now_micros }
+  for _, request in ipairs(requests) do
+    local module, counter = request.algorithm, counters[request.id]
+    local _, remaining, _, reset_at = module.evaluate(counter, request)
+    local used, capacity = module.fill(counter, request)
+    charged[#charged + 1], charged[#charged + 2] = counter.uncounted, remaining
+    charged[#charged + 1], charged[#charged + 2] =
+      math.max(used - capacity, 0), math.max(reset_at * module.scale - now_micros, 0)
+  end
+  return charged
 end
 local _, deciding, remaining, reset_at = evaluate()
 local allowed = reply(1, deciding, remaining, reset_at, delay, now_micros)

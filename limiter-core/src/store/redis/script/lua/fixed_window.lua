@@ -40,6 +40,10 @@ function algorithms.fixed_window()
     return outcome.allowed, outcome.remaining, outcome.retry_at, outcome.reset_at, outcome.delay
   end
 
+  local function fill(counter, request)
+    return counter.used, request.max, MAX_COUNT - counter.used
+  end
+
   local function take(counter, request)
     counter.used = math.min(counter.used + request.cost, MAX_COUNT)
   end
@@ -59,5 +63,7 @@ function algorithms.fixed_window()
     return struct.pack(FORMAT, VERSION, counter.start, counter.since, counter.used), counter.start + counter.window
   end
 
-  return { open = open, evaluate = evaluate, take = take, refund = refund, close = close, scale = 1000 }
+  return {
+    open = open, evaluate = evaluate, fill = fill, take = take, refund = refund, close = close, scale = 1000,
+  }
 end

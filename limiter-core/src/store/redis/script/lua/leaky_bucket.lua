@@ -33,6 +33,13 @@ function algorithms.leaky_bucket()
     return is_last and bucket.shorten_last_take(state, request.cost, request.max)
   end
 
-  bucket.evaluate, bucket.refund = evaluate, refund
+  local function fill(state, request)
+    local permits, fraction = bucket.level(state, request.max)
+    -- One permit passes while `burst` are queued.
+    local used, burst = permits + (fraction > 0 and 1 or 0), tonumber(request.burst)
+    return used, burst + 1, math.max(2 * burst + 1 - used, 0)
+  end
+
+  bucket.evaluate, bucket.refund, bucket.fill = evaluate, refund, fill
   return bucket
 end

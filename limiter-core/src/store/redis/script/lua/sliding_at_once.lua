@@ -2,11 +2,13 @@
 -- without a table in between. Servers spend most of their time here. A test compares it with open, evaluate, take and
 -- close of sliding_window.lua.
 --
+-- A charge has no `calls`. Its permits are taken whether they fit or not.
+--
 -- Returns false for a value that only the module reads: foreign bytes, a log with leases, and a log that must be
 -- rebased. Otherwise returns
---   the calls granted
+--   the calls granted; for a charge the permits counted
 --   the permits left after them
---   the ms at which a further call fits (nil: never)
+--   the ms at which a further call fits (nil: never); for a charge the permits beyond the limit
 --   the ms at which all permits are free
 --   the bytes to write (nil: none)
 --   the ms at which the value expires, if there are bytes to write (nil: when it does already)
@@ -75,8 +77,13 @@ local function sliding_at_once(value, window, limit, cost, calls)
 
   local remaining = limit > used and limit - used or 0
   local reset_at = used > 0 and stamp + window or now_floor
-  if cost == 0 then
+  local room = not calls and WRAP - 1 - used
+  if not calls and (cost == 0 or room == 0) then
+    return 0, remaining, used > limit and used - limit or 0, reset_at
+  elseif cost == 0 then
     return calls, remaining, now_floor, reset_at
+  elseif room then
+    cost = min(cost, room)
   elseif cost > limit then
     return 0, remaining, nil, reset_at
   elseif cost > remaining then
@@ -84,7 +91,7 @@ local function sliding_at_once(value, window, limit, cost, calls)
     -- At most the newest stamp, even if the runs of a damaged log are out of order.
     return 0, remaining, min(freeing, stamp) + window, reset_at
   end
-  local grants = calls == 1 and 1 or min(calls, floor(remaining / cost))
+  local grants = (calls == 1 or room) and 1 or min(calls, floor(remaining / cost))
   local taken, kept = grants * cost, last
   local cell = window >= 800 and 100 or window >= 16 and floor(window / 8) or 1
   local is_same_cell = false
@@ -107,15 +114,20 @@ local function sliding_at_once(value, window, limit, cost, calls)
   end
   used, total = used + taken, (total + taken) % WRAP
   local freeing
-  if grants < calls then
+  if calls and grants < calls then
     freeing = min(stamp_with(used + cost - limit, value, live, kept, base, before, unit) or stamp, stamp)
   end
   local retry_at, reset_at = freeing and freeing + window or now_floor, stamp + window
+  local left = limit - used
+  if room then
+    grants, retry_at = taken, left < 0 and -left or 0
+    left = left < 0 and 0 or left
+  end
   local expires_at = stamp - stamp % cell + cell + window
   local is_long = value and #value > MIN_APPEND_BYTES and #value <= MAX_APPEND_BYTES
   if is_long and kept >= live and (live == 1 or is_same_cell) then
     -- The server would format a number as a decimal fraction.
-    return grants, limit - used, retry_at, reset_at, write('>I4I4', offset, total), not is_same_cell and expires_at or nil,
+    return grants, left, retry_at, reset_at, write('>I4I4', offset, total), not is_same_cell and expires_at or nil,
       string.format('%d', HEADER + kept * RUN)
   end
   local new
@@ -129,5 +141,5 @@ local function sliding_at_once(value, window, limit, cost, calls)
   else
     new = value .. write('>I4I4', offset, total)
   end
-  return grants, limit - used, retry_at, reset_at, new, expires_at
+  return grants, left, retry_at, reset_at, new, expires_at
 end

@@ -30,11 +30,14 @@ function algorithms.sliding_counter()
     return counter
   end
 
-  local function evaluate(counter, request)
-    local window, max = counter.window, request.max
+  local function used_of(counter)
     local elapsed = math.max(now_floor - counter.start, 0)
-    local faded, rest = share(window - elapsed, counter.previous, window)
-    local used = counter.current + faded + (rest > 0 and 1 or 0)
+    local faded, rest = share(counter.window - elapsed, counter.previous, counter.window)
+    return counter.current + faded + (rest > 0 and 1 or 0)
+  end
+
+  local function evaluate(counter, request)
+    local window, max, used = counter.window, request.max, used_of(counter)
     local outcome = { allowed = true, remaining = math.max(max - used - request.pending, 0) }
     outcome.retry_at, outcome.reset_at = now_floor, now_floor
     if counter.current > 0 then
@@ -56,6 +59,11 @@ function algorithms.sliding_counter()
       end
     end
     return outcome.allowed, outcome.remaining, outcome.retry_at, outcome.reset_at, outcome.delay
+  end
+
+  local function fill(counter, request)
+    local used = used_of(counter)
+    return used, request.max, math.max(MAX_COUNT - used, 0)
   end
 
   local function take(counter, request)
@@ -85,5 +93,7 @@ function algorithms.sliding_counter()
     return value, counter.start + windows * counter.window
   end
 
-  return { open = open, evaluate = evaluate, take = take, refund = refund, close = close, scale = 1000 }
+  return {
+    open = open, evaluate = evaluate, fill = fill, take = take, refund = refund, close = close, scale = 1000,
+  }
 end

@@ -1,4 +1,4 @@
--- Simple decisions of the sliding window: a batch of entries of one kind, each of one call. Most batches end here,
+-- Simple decisions of the sliding window: a batch of entries of one kind, each of one call or one charge. Most batches end here,
 -- before the script makes any function; so does a lone call, which is a batch of one entry. sliding_at_once.lua has the
 -- same arithmetic. A test compares both with sliding_window.lua.
 --
@@ -13,13 +13,14 @@
 local decided, packed = 0, ''
 -- The value of a lone call, if this part has read it: false if there is none.
 local lone_value
-if ARGV[1] == '1' and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
+local is_charge = ARGV[7] == '+'
+if ARGV[1] == '1' and ARGV[2] == 'sliding_window' and (ARGV[7] == '1' or is_charge) then
   local HEADER, RUN, VERSION, CAPACITY, WRAP, MAX_WINDOW = 11, 8, 1, 128, 4294967296, 1073741824
   local MIN_APPEND_BYTES, MAX_APPEND_BYTES, EXPIRY_SLACK_MS = 256, 1256, 500
   local keys, window, limit, cost = KEYS, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
   local unpack, pack, floor, min, call = struct.unpack, struct.pack, math.floor, math.min, redis.pcall
   local cell = window >= 800 and 100 or window >= 16 and floor(window / 8) or 1
-  local entries = cost >= 1 and cost <= limit and window <= MAX_WINDOW and #keys or 0
+  local entries = cost >= 1 and (is_charge or cost <= limit) and window <= MAX_WINDOW and #keys or 0
   -- Made with room for a few entries, so that it does not grow at each of them.
   local replies = entries > 1 and { '', '', '', '' }
   -- The cell of the stamps that this call writes, which are all the same. So is the expiry.
@@ -29,7 +30,7 @@ if ARGV[1] == '1' and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
     local value = call('GET', key)
     -- An error is a table of length 0.
     local size = value and #value or 0
-    local stamp, new, write_offset, granted, left, retry = nil, nil, nil, nil, nil, 0
+    local stamp, new, write_offset, granted, left, retry, counted = nil, nil, nil, nil, nil, 0, cost
     if not value then
       new, stamp, left = pack('>BI6I4I4I4', VERSION, now_ceil, 0, 0, cost), now_ceil, limit - cost
     elseif size > HEADER and size % 8 == 3 then
@@ -55,8 +56,14 @@ if ARGV[1] == '1' and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
           end
           before = unpack('>I4', value, HEADER + (live - 2) * RUN + 5)
         end
-        left = limit - (total - before) % WRAP - cost
-        if left < 0 then
+        local used = (total - before) % WRAP
+        if is_charge and cost > WRAP - 1 - used then
+          counted = WRAP - 1 - used
+        end
+        left = limit - used - counted
+        if counted == 0 then
+          granted = 0
+        elseif left < 0 and not is_charge then
           -- The first run after whose expiry the call fits, before the newest one.
           local low, high = live, last
           while low < high do
@@ -77,7 +84,7 @@ if ARGV[1] == '1' and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
             if floor(now_ceil / run_cell) == floor(stamp / run_cell) then kept = -9 end
           end
           if offset < WRAP then
-            new = pack('>I4I4', offset, (total + cost) % WRAP)
+            new = pack('>I4I4', offset, (total + counted) % WRAP)
             if size > MIN_APPEND_BYTES and size <= MAX_APPEND_BYTES and stamp >= cell_start then
               -- The server would format a number as a decimal fraction.
               write_offset = string.format('%d', size + kept + 1)
@@ -113,6 +120,9 @@ if ARGV[1] == '1' and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
       break
     end
     local reset = (stamp + window) * 1000 - now_micros
+    if is_charge then
+      granted, left, retry = counted, left > 0 and left or 0, left < 0 and -left or 0
+    end
     if entries == 1 then
       return pack('>I8I4I4i8i8', now_micros, granted, left, retry, reset)
     end

@@ -110,6 +110,10 @@ local function sliding_window()
     return false, remaining, freeing + log.window, reset_at
   end
 
+  local function fill(log, request)
+    return log.used, request.max, WRAP - 1 - log.used
+  end
+
   -- Moves the base up by so many units, at most to the first live run, and drops expired runs.
   local function rebase(log, by)
     local runs = { string.rep('.', log.header) }
@@ -260,7 +264,7 @@ local function sliding_window()
   end
 
   return {
-    open = open, evaluate = evaluate, take = take, refund = refund, give_back = give_back, forget = forget,
+    open = open, evaluate = evaluate, fill = fill, take = take, refund = refund, give_back = give_back, forget = forget,
     close = close, scale = 1000,
   }
 end

@@ -39,6 +39,12 @@ function algorithms.token_bucket()
     return permits >= 0 and bucket.refund_permits(state, permits, fraction, request.max)
   end
 
-  bucket.evaluate, bucket.refund = evaluate, refund
+  local function fill(state, request)
+    local permits, fraction = bucket.level(state, request.max)
+    local used, burst = permits + (fraction > 0 and 1 or 0), tonumber(request.burst)
+    return used, burst, math.max(2 * burst - used, 0)
+  end
+
+  bucket.evaluate, bucket.refund, bucket.fill = evaluate, refund, fill
   return bucket
 end

@@ -67,6 +67,10 @@ function algorithms.zset()
     return outcome.allowed, outcome.remaining, outcome.retry_at, outcome.reset_at, outcome.delay
   end
 
+  local function fill(counter, request)
+    return counter.live + counter.set.added, request.max, MAX_ENTRIES - counter.added
+  end
+
   local function take(counter, request)
     counter.added = counter.added + request.cost
     counter.set.added = math.max(counter.set.added, counter.added)
@@ -135,5 +139,7 @@ function algorithms.zset()
     redis.call('PEXPIRE', key, math.max(newest(set.longest) - now_floor, 0) + set.longest.window + EXPIRY_SLACK_MS)
   end
 
-  return { load = load, evaluate = evaluate, take = take, refund = refund, store = store, scale = 1000 }
+  return {
+    load = load, evaluate = evaluate, fill = fill, take = take, refund = refund, store = store, scale = 1000,
+  }
 end

@@ -183,7 +183,7 @@ impl Keeper {
         terms: LeaseTerms,
         deadline: Deadline,
     ) -> Result<(BatchEntryReply, LeaseReply), Error> {
-        let entry = BatchEntry { limit: request.limit, cost: 0, calls: 1, lease: Some(terms) };
+        let entry = BatchEntry { limit: request.limit, cost: 0, calls: 1, is_charge: false, lease: Some(terms) };
         let command = Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![entry]) };
         let (attempt, mut no_permit) = (Attempt::default(), None);
         let call = self.topology.call(&command, &attempt, &mut no_permit);

@@ -36,6 +36,7 @@ const ENTRY: BatchEntryReply = BatchEntryReply {
     retry_after: None,
     reset_after: Duration::from_secs(1),
     stamp: 1_000_000,
+    charge: None,
 };
 
 /// A worker that is connected, and one key.
@@ -177,7 +178,8 @@ impl LeasedWorker {
     fn begin_batch(&self) -> (Option<BatchTerms>, LeaseTerms) {
         let call = self.pending().0;
         let calls: Vec<_> = (0..4).map(|_| self.reserve(Rc::clone(&call))).collect();
-        let mut entries = [BatchEntry { limit: self.limit, cost: 1, calls: 4, lease: Some(LeaseTerms::default()) }];
+        let mut entries =
+            [BatchEntry { limit: self.limit, cost: 1, calls: 4, is_charge: false, lease: Some(LeaseTerms::default()) }];
         let leases = self.worker.keeper.terms(&mut entries, &calls);
         (leases, entries[0].lease.expect("its calls take leases"))
     }
@@ -353,7 +355,7 @@ async fn no_lease_is_requested_over_a_round_trip_longer_than_half_of_its_time() 
 async fn a_batch_without_leases_has_no_terms() {
     with_worker(async |leased| {
         let calls = [leased.reserve(leased.pending().0)];
-        let mut entries = [BatchEntry { limit: leased.limit, cost: 1, calls: 1, lease: None }];
+        let mut entries = [BatchEntry { limit: leased.limit, cost: 1, calls: 1, is_charge: false, lease: None }];
         assert!(leased.worker.keeper.terms(&mut entries, &calls).is_none());
         assert!(leased.end_batch(None, None).is_empty());
     })

@@ -37,7 +37,7 @@ impl<'a> SimulatedServer<'a> {
 
     /// Returns the permits of a key that the store counts, as of its last call.
     pub(super) fn used(&self, key: usize, limit: Limit) -> u64 {
-        let entry = BatchEntry { limit, cost: 0, calls: 1, lease: Some(LeaseTerms::default()) };
+        let entry = BatchEntry { limit, cost: 0, calls: 1, is_charge: false, lease: Some(LeaseTerms::default()) };
         u64::from(limit.max() - self.scripts.batch_on(key, entry).0.remaining)
     }
 

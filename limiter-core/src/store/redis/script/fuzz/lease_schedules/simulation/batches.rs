@@ -25,7 +25,7 @@ impl Simulation<'_> {
         let sender = Some((number, process.now()));
         let has_leases = wanted > 0 || returned.is_some() || self.scenario.has_ledger || self.random.below(2) == 0;
         let lease = has_leases.then(|| self.terms(wanted, returned));
-        let entry = BatchEntry { limit, cost, calls, lease };
+        let entry = BatchEntry { limit, cost, calls, is_charge: false, lease };
         let wait = self.delay();
         self.add(wait, Event::Batch(BatchCall { key, sender, entry, refunded: None }));
     }

@@ -60,7 +60,7 @@ impl Simulation<'_> {
         refunded: Option<(usize, u32)>,
     ) {
         let lease = Some(self.terms(0, Some(returned)));
-        let entry = BatchEntry { limit, cost: 0, calls: 1, lease };
+        let entry = BatchEntry { limit, cost: 0, calls: 1, is_charge: false, lease };
         self.add(wait, Event::Batch(BatchCall { key, sender: None, entry, refunded }));
     }
 

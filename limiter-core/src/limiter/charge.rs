@@ -1,0 +1,165 @@
+//! Charges: permits that count whether they fit or not, for a cost that is known only afterwards.
+
+use crate::decision::DIRECT_CALL;
+use crate::limiter::{Backend, Inside, Limiter};
+use crate::request::{CallOptions, Request, check_number_of};
+use crate::rule::{Plan, Planned, PlannedRules};
+use crate::run::block_on;
+use crate::{Error, Key, Limit, Named, Source, Usage};
+
+impl Limiter {
+    /// Counts `cost` permits, also beyond the limit, for a cost that is known only afterwards.
+    ///
+    /// Nothing is denied: later calls are, until the permits have expired. So a call that may be large first takes an
+    /// estimate by [`check_n`](Limiter::check_n), and charges what goes above it. A charge also counts against
+    /// [cached denials](crate::Builder::remember_denials) and leases of this process.
+    ///
+    /// A leaky bucket moves the turns of later calls. What no counter has room for is [`Usage::uncounted`]. A rule in
+    /// shadow mode is charged; one that is off, or that denies all calls, is not.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("tokens"), "1000/m".parse()?);
+    /// assert!(limiter.check_n(&key, &limit, 600).await?.is_allowed());
+    /// // The answer took 1 100 tokens: 500 more than the estimate.
+    /// let usage = limiter.charge(&key, &limit, 500).await?;
+    /// assert_eq!((usage.remaining(), usage.overdrawn()), (0, 100));
+    /// assert!(limiter.check(&key, &limit).await?.is_denied());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The store's failure, unless the failure policy is [`OnError::Standby`](crate::OnError::Standby): the standby limiter
+    /// counts the charge then, and the source of the usage is [`Source::Standby`]. After
+    /// [`Timeout`](crate::ErrorKind::Timeout) the store may have counted it or not. It is never sent again.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done may have charged the permits.
+    pub async fn charge(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Usage, Error> {
+        self.charge_all(&[(key, limit, cost)]).await
+    }
+
+    /// Counts permits of several limits, also beyond them: see [`charge`](Limiter::charge). The usage describes the limit
+    /// with the most permits beyond it, or else with the least permits left.
+    ///
+    /// # Errors
+    /// As for [`charge`](Limiter::charge). In a cluster the limits may be in several slots, each of which is charged by a
+    /// call of its own: an error may follow after some were charged. [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit)
+    /// for more than 128 limits.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done may have charged some of the permits.
+    pub async fn charge_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
+        let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
+        let inside = self.inside();
+        if inside.rules.switch().is_none() {
+            return inside.charge(&requests, *inside.default_options()).await;
+        }
+        inside.charge_planned(&inside.rules.plan_direct(DIRECT_CALL, &requests), largest_cost(limits)).await
+    }
+
+    /// [`charge`](Limiter::charge) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`charge`](Limiter::charge).
+    pub fn charge_blocking(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Usage, Error> {
+        block_on(self.charge(key, limit, cost))
+    }
+
+    /// [`charge_all`](Limiter::charge_all) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`charge_all`](Limiter::charge_all).
+    pub fn charge_all_blocking(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
+        block_on(self.charge_all(limits))
+    }
+}
+
+impl Named<'_> {
+    /// Counts `cost` permits, also beyond the limit: [`Limiter::charge`] under the rule.
+    ///
+    /// # Errors
+    /// As for [`Limiter::charge`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::charge`].
+    pub async fn charge(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Usage, Error> {
+        self.charge_all(&[(key, limit, cost)]).await
+    }
+
+    /// Counts permits of several limits, also beyond them: [`Limiter::charge_all`] under the rule.
+    ///
+    /// # Errors
+    /// As for [`Limiter::charge_all`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::charge_all`].
+    pub async fn charge_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
+        let inside = self.inside();
+        inside.charge_planned(&self.plan(inside, limits)?, largest_cost(limits)).await
+    }
+
+    /// [`charge`](Named::charge) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`Limiter::charge`].
+    pub fn charge_blocking(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Usage, Error> {
+        block_on(self.charge(key, limit, cost))
+    }
+
+    /// [`charge_all`](Named::charge_all) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`Limiter::charge_all`].
+    pub fn charge_all_blocking(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
+        block_on(self.charge_all(limits))
+    }
+}
+
+impl Inside {
+    /// Charges the counters of a planned call whose largest cost is `cost`.
+    async fn charge_planned(&self, plan: &Plan<'_>, cost: u32) -> Result<Usage, Error> {
+        match &plan.requests {
+            Planned::Single { request, .. } => self.charge(request, plan.options).await,
+            Planned::Off { limit, .. } => Ok(Usage::uncounted_by_mode(*limit, cost)),
+            Planned::Rules(planned) => self.charge_rules(planned, plan.options, cost).await,
+        }
+    }
+
+    /// Charges the counters of the rules that are enforced or in shadow mode.
+    async fn charge_rules(&self, planned: &PlannedRules<'_>, options: CallOptions, cost: u32) -> Result<Usage, Error> {
+        if let Some((_, error)) = &planned.invalid {
+            self.observers.failed(error);
+            return Err(error.clone());
+        }
+        // Observed requests are on counters of the enforced ones.
+        let in_shadow = planned.shadow.0.iter().flat_map(|trial| &trial.taking.requests);
+        let requests: Vec<_> = planned.enforced.requests.iter().chain(in_shadow).copied().collect();
+        if requests.is_empty() || planned.denying.is_some() {
+            let (_, limit) = planned.first.unwrap_or((DIRECT_CALL, Limit::WIDEST));
+            return Ok(Usage::uncounted_by_mode(limit, cost));
+        }
+        Box::pin(self.charge(&requests, options)).await
+    }
+
+    async fn charge(&self, requests: &[Request<'_>], options: CallOptions) -> Result<Usage, Error> {
+        check_number_of(requests.len())?;
+        if requests.is_empty() {
+            return Ok(Usage::uncounted_by_mode(Limit::WIDEST, 0));
+        }
+        let (reply, source) = match &self.backend {
+            Backend::Memory(store) => (store.charge(requests), Source::Store),
+            Backend::Guarded(guard) => guard.charge(requests, &options, &self.observers).await?,
+        };
+        Ok(Usage::new(requests, &reply, source))
+    }
+}
+
+fn largest_cost(limits: &[(&Key, &Limit, u32)]) -> u32 {
+    limits.iter().map(|(.., cost)| *cost).max().unwrap_or(0)
+}
