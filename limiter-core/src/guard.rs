@@ -285,8 +285,19 @@ impl Guard {
             Err(failure) => failure.error,
         };
         let is_of_parent = is_of_parent(&error);
-        let count =
-            |on_error| (on_error == OnError::Standby && !is_of_parent).then(|| self.local.charge_by_standby(requests));
+        // The failure is recorded before and after the charge: the store has no record of it, for as long as it counts.
+        let count = |on_error| {
+            if is_of_parent {
+                return None;
+            }
+            self.local.fail(requests.iter().copied());
+            self.local.invalidate_denials(requests);
+            (on_error == OnError::Standby).then(|| {
+                let counted = self.local.charge_by_standby(requests);
+                self.local.fail(requests.iter().copied());
+                counted
+            })
+        };
         match apply_policy(observers, error.clone(), options.on_error, count)? {
             Resolution::Counted(CountedReply { reply, source, per_request, .. }) => {
                 Ok((DecisionReply { reply, per_request }, source))

@@ -257,8 +257,9 @@ impl Limit {
         match self.algorithm {
             Algorithm::SlidingWindow | Algorithm::FixedWindow => window,
             Algorithm::SlidingCounter => 2 * window,
-            Algorithm::TokenBucket => refill_millis(self.burst().into()),
-            Algorithm::LeakyBucket => refill_millis(u64::from(self.burst()) + 1),
+            // A charge may overdraw a bucket by its burst.
+            Algorithm::TokenBucket => refill_millis(2 * u64::from(self.burst())),
+            Algorithm::LeakyBucket => refill_millis(2 * u64::from(self.burst()) + 1),
         }
     }
 }

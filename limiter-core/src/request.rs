@@ -209,11 +209,24 @@ pub(crate) struct BatchEntryReply {
     pub(crate) reset_after: Duration,
     /// The time of the decision, in microseconds of the server's clock.
     pub(crate) stamp: u64,
-    /// The reply to a charge, which is granted as one call.
-    pub(crate) charge: Option<ChargeReply>,
+    /// The rest of the reply to a charge, which is granted as one call.
+    pub(crate) overdraft: Option<Overdraft>,
+}
+
+/// The permits of a charge that its counter had no room for, and those beyond the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overdraft {
+    pub(crate) uncounted: u32,
+    pub(crate) overdrawn: u32,
 }
 
 impl BatchEntryReply {
+    /// The reply to a charge; `None` for that to calls.
+    pub(crate) fn charge(&self) -> Option<ChargeReply> {
+        let &Self { remaining, reset_after, overdraft, .. } = self;
+        overdraft.map(|Overdraft { uncounted, overdrawn }| ChargeReply { uncounted, remaining, overdrawn, reset_after })
+    }
+
     /// The reply to the call with this index, each of `cost` permits.
     pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
         let Self { granted, remaining, retry_after, reset_after, stamp, .. } = *self;

@@ -32,8 +32,8 @@ impl Usage {
     }
 
     /// The use after a charge that is counted nowhere, under a rule of this limit: [`Source::Mode`].
-    pub(crate) fn uncounted_by_mode(limit: Limit, cost: u32) -> Self {
-        let charge = ChargeReply { uncounted: cost, remaining: limit.max_cost(), ..ChargeReply::default() };
+    pub(crate) fn uncounted_by_mode(limit: Limit, cost: u32, remaining: u32) -> Self {
+        let charge = ChargeReply { uncounted: cost, remaining, ..ChargeReply::default() };
         Self { limit, source: Source::Mode, charge }
     }
 

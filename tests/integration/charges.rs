@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{Random, full_or};
+use limiter_testkit::{Cluster, Random, RedisServer, full_or};
 use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
 use rate_limited::{Decision, ErrorKind, Key, Layout, Limit, Limiter, Mode, OnError, Rule, RuleSet, Source, Usage};
 use tokio::task::JoinSet;
 
-use crate::support::{Subject, limit};
+use crate::cluster;
+use crate::support::{LONG_DEADLINE, Subject, builder_for, limit, poll_once};
 
 /// One operation on a key.
 #[derive(Clone, Copy, Debug)]
@@ -58,12 +59,13 @@ struct Step {
 }
 
 impl Step {
-    fn random(algorithm: Algorithm, layout: Layout, random: &mut Random) -> Self {
+    fn random(algorithm: Algorithm, shape: &Shape, random: &mut Random) -> Self {
         let mut between = |low, high| u32::try_from(random.between(low, high)).expect("small");
-        let limit = Limit::new(between(1, 12), Duration::from_millis(400)).expect("a limit").with_algorithm(algorithm);
+        let max = between(shape.max / 12, shape.max);
+        let limit = Limit::new(max, shape.window).expect("a limit").with_algorithm(algorithm);
         let limit = match algorithm {
             TokenBucket | LeakyBucket => limit.with_burst(between(1, 12)).expect("a bucket"),
-            SlidingWindow => limit.with_layout(layout).expect("a sliding window"),
+            SlidingWindow => limit.with_layout(shape.layout).expect("a sliding window"),
             _ => limit,
         };
         let operation = [
@@ -96,19 +98,42 @@ impl Step {
     }
 }
 
-const KEYS: usize = 12;
+/// The limits and pauses of a schedule.
+struct Shape {
+    layout: Layout,
+    window: Duration,
+    /// The largest `max`.
+    max: u64,
+    /// Most pauses are at most so long, in microseconds.
+    pause: u64,
+    keys: usize,
+    rounds: u64,
+}
+
+impl Shape {
+    fn short(layout: Layout) -> Self {
+        let (window, rounds) = (Duration::from_millis(400), full_or(600, 120));
+        Self { layout, window, max: 12, pause: 60_000, keys: 12, rounds }
+    }
+
+    /// Logs of many runs: they are written in place, merge runs, and are trimmed.
+    fn long() -> Self {
+        let (layout, window, rounds) = (Layout::Compact, Duration::from_secs(30), full_or(4_000, 1_200));
+        Self { layout, window, max: 600, pause: 90_000, keys: 4, rounds }
+    }
+}
 
 /// Runs the same random operations on both stores. Each must see the same numbers.
-async fn assert_stores_agree(redis: Subject, algorithm: Algorithm, layout: Layout) {
+async fn assert_stores_agree(redis: Subject, algorithm: Algorithm, shape: Shape) {
     let memory = Subject::memory().await;
     for subject in [&memory, &redis] {
         subject.clock.advance(Duration::from_micros(1_000_000_000 - subject.now_us() % 1_000_000_000));
     }
     let mut random = Random::new(u64::from(algorithm as u8) + 3);
-    for round in 0..full_or(600, 120) {
+    for round in 0..shape.rounds {
         let pause = Duration::from_micros(match random.below(12) {
-            0 => random.below(1_000_000),
-            1..=8 => random.below(60_000),
+            0 => random.below(16 * shape.pause),
+            1..=8 => random.below(shape.pause),
             _ => 0,
         });
         memory.clock.advance(pause);
@@ -116,8 +141,8 @@ async fn assert_stores_agree(redis: Subject, algorithm: Algorithm, layout: Layou
         let mut calls = JoinSet::new();
         let mut expected = Vec::new();
         // Every other key, so that calls at one instant have no key in common.
-        for index in (0..KEYS).step_by(2) {
-            let step = Step::random(algorithm, layout, &mut random);
+        for index in (0..shape.keys).step_by(2) {
+            let step = Step::random(algorithm, &shape, &mut random);
             let keys = [index, index + 1].map(|index| Key::new("key:").part(index));
             let limiter = redis.limiter.clone();
             expected.push((step, step.run(&memory.limiter, keys.clone()).await));
@@ -133,7 +158,7 @@ async fn assert_stores_agree(redis: Subject, algorithm: Algorithm, layout: Layou
 macro_rules! stores_agree {
     ($($test:ident: $algorithm:ident),+ $(,)?) => {
         $(#[tokio::test] async fn $test() {
-            assert_stores_agree(Subject::redis().await, $algorithm, Layout::Compact).await;
+            assert_stores_agree(Subject::redis().await, $algorithm, Shape::short(Layout::Compact)).await;
         })+
     };
 }
@@ -148,7 +173,12 @@ stores_agree! {
 
 #[tokio::test]
 async fn stores_agree_on_a_sorted_set() {
-    assert_stores_agree(Subject::zset().await, SlidingWindow, Layout::Zset).await;
+    assert_stores_agree(Subject::zset().await, SlidingWindow, Shape::short(Layout::Zset)).await;
+}
+
+#[tokio::test]
+async fn stores_agree_on_a_log_of_many_runs() {
+    assert_stores_agree(Subject::redis().await, SlidingWindow, Shape::long()).await;
 }
 
 #[tokio::test]
@@ -215,4 +245,47 @@ async fn a_charge_fails_as_a_refund_does_and_counts_in_the_standby_limiter() {
     let usage = limiter.charge(&key, &limit, 7).await.expect("the standby limiter");
     assert_eq!((usage.overdrawn(), usage.source()), (2, Source::Standby));
     assert!(limiter.check(&key, &limit).await.expect("a decision").is_denied());
+}
+
+/// The store has no record of the charge, so it must not decide alone as long as that counts.
+#[tokio::test]
+async fn a_charge_that_the_standby_limiter_counted_holds_while_the_store_is_there() {
+    let server = RedisServer::shared();
+    let builder = builder_for(server).max_in_flight(1).deadline(LONG_DEADLINE).busy_poll(Duration::ZERO);
+    let limiter = builder.connect().await.expect("a server");
+    let (held, key, limit) = (Key::new("held"), Key::new("a"), limit("5/1h"));
+    let in_flight = poll_once(vec![Box::pin(limiter.check(&held, &limit))]).await;
+    let usage = limiter.charge(&key, &limit, 7).await.expect("the standby limiter");
+    assert_eq!((usage.overdrawn(), usage.source()), (2, Source::Standby));
+    drop(in_flight);
+    let denied = limiter.check(&key, &limit).await.expect("a decision");
+    assert_eq!((denied.is_denied(), denied.source()), (true, Source::Standby));
+}
+
+#[tokio::test]
+async fn charges_of_several_slots_are_counted_in_each() {
+    let cluster = Cluster::builder().masters_only().start();
+    let limiter = cluster::builder_for(&cluster).connect().await.expect("a cluster");
+    let (keys, limit) = (cluster::key_per_master(&cluster), limit("5/366d"));
+    let charges: Vec<_> = keys.iter().zip([2, 9, 4]).map(|(key, cost)| (key, &limit, cost)).collect();
+    let usage = limiter.charge_all(&charges).await.expect("a charge");
+    assert_eq!((usage.overdrawn(), usage.remaining()), (4, 0));
+    for (key, left) in keys.iter().zip([3, 0, 1]) {
+        assert_eq!(limiter.peek(key, &limit).await.expect("a decision").remaining(), left);
+    }
+}
+
+/// A log with leases is read by its own module. Its leased permits count as used.
+#[tokio::test]
+async fn a_charge_of_a_key_with_leases_counts_beside_them() {
+    let subject = Subject::with_builder(builder_for(RedisServer::timeless()).leases(true)).await;
+    let (key, limit) = (Key::new("leased"), limit("20000/10s"));
+    let mut allowed = 0;
+    for _ in 0..400 {
+        allowed += u32::from(subject.limiter.check(&key, &limit).await.expect("a decision").is_allowed());
+    }
+    let usage = subject.limiter.charge(&key, &limit, 30_000).await.expect("a charge");
+    assert!(usage.overdrawn() >= 10_000 + allowed, "{usage:?} after {allowed}");
+    subject.advance_millis(60);
+    assert!(subject.limiter.check(&key, &limit).await.expect("a decision").is_denied());
 }

@@ -11,8 +11,8 @@ impl Limiter {
     /// Counts `cost` permits, also beyond the limit, for a cost that is known only afterwards.
     ///
     /// Nothing is denied: later calls are, until the permits have expired. So a call that may be large first takes an
-    /// estimate by [`check_n`](Limiter::check_n), and charges what goes above it. A charge also counts against
-    /// [cached denials](crate::Builder::remember_denials) and leases of this process.
+    /// estimate by [`check_n`](Limiter::check_n), and charges what goes above it. Permits that a process has
+    /// [leased](crate::Builder::leases) before still allow calls for up to 50 ms.
     ///
     /// A leaky bucket moves the turns of later calls. What no counter has room for is [`Usage::uncounted`]. A rule in
     /// shadow mode is charged; one that is off, or that denies all calls, is not.
@@ -34,12 +34,13 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// The store's failure, unless the failure policy is [`OnError::Standby`](crate::OnError::Standby): the standby limiter
-    /// counts the charge then, and the source of the usage is [`Source::Standby`]. After
+    /// The store's failure, unless the standby limiter decides under the failure policy: it counts the charge then, and the
+    /// source of the usage is [`Source::Standby`]. After
     /// [`Timeout`](crate::ErrorKind::Timeout) the store may have counted it or not. It is never sent again.
     ///
     /// # Cancel safety
-    /// A future that is dropped before it is done may have charged the permits.
+    /// A future that is dropped before it is done may have charged the permits or not. Where a client can end a call, charge
+    /// in a task of its own.
     pub async fn charge(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Usage, Error> {
         self.charge_all(&[(key, limit, cost)]).await
     }
@@ -126,31 +127,43 @@ impl Inside {
     async fn charge_planned(&self, plan: &Plan<'_>, cost: u32) -> Result<Usage, Error> {
         match &plan.requests {
             Planned::Single { request, .. } => self.charge(request, plan.options).await,
-            Planned::Off { limit, .. } => Ok(Usage::uncounted_by_mode(*limit, cost)),
+            Planned::Off { limit, .. } => Ok(Usage::uncounted_by_mode(*limit, cost, limit.max_cost())),
             Planned::Rules(planned) => self.charge_rules(planned, plan.options, cost).await,
         }
     }
 
-    /// Charges the counters of the rules that are enforced or in shadow mode.
+    /// Charges the counters of the rules that are enforced, and then those of rules in shadow mode. Those fail no charge, and
+    /// are described only if no rule is enforced.
     async fn charge_rules(&self, planned: &PlannedRules<'_>, options: CallOptions, cost: u32) -> Result<Usage, Error> {
         if let Some((_, error)) = &planned.invalid {
             self.observers.failed(error);
             return Err(error.clone());
         }
+        let enforced = &planned.enforced.requests;
+        let mut usage = match &enforced[..] {
+            [] => None,
+            enforced => Some(Box::pin(self.charge(enforced, options)).await?),
+        };
         // Observed requests are on counters of the enforced ones.
-        let in_shadow = planned.shadow.0.iter().flat_map(|trial| &trial.taking.requests);
-        let requests: Vec<_> = planned.enforced.requests.iter().chain(in_shadow).copied().collect();
-        if requests.is_empty() || planned.denying.is_some() {
-            let (_, limit) = planned.first.unwrap_or((DIRECT_CALL, Limit::WIDEST));
-            return Ok(Usage::uncounted_by_mode(limit, cost));
+        for trial in self.usable_shadow(planned).iter().flat_map(|shadow| &shadow.0) {
+            let requests = &trial.taking.requests;
+            if !requests.is_empty()
+                && let Ok(of_shadow) = Box::pin(self.charge(requests, trial.options)).await
+            {
+                usage.get_or_insert(of_shadow);
+            }
         }
-        Box::pin(self.charge(&requests, options)).await
+        Ok(usage.unwrap_or_else(|| {
+            let (_, limit) = planned.first.unwrap_or((DIRECT_CALL, Limit::WIDEST));
+            let remaining = if planned.denying.is_some() { 0 } else { limit.max_cost() };
+            Usage::uncounted_by_mode(limit, cost, remaining)
+        }))
     }
 
     async fn charge(&self, requests: &[Request<'_>], options: CallOptions) -> Result<Usage, Error> {
         check_number_of(requests.len())?;
         if requests.is_empty() {
-            return Ok(Usage::uncounted_by_mode(Limit::WIDEST, 0));
+            return Ok(Usage::uncounted_by_mode(Limit::WIDEST, 0, Limit::WIDEST.max_cost()));
         }
         let (reply, source) = match &self.backend {
             Backend::Memory(store) => (store.charge(requests), Source::Store),

@@ -226,7 +226,7 @@ impl Inside {
     }
 
     /// The rules in shadow mode, if there are any and a decision has room for their requests.
-    fn usable_shadow<'p, 'a>(&self, planned: &'p PlannedRules<'a>) -> Option<&'p Shadow<'a>> {
+    pub(super) fn usable_shadow<'p, 'a>(&self, planned: &'p PlannedRules<'a>) -> Option<&'p Shadow<'a>> {
         match planned.shadow.for_decision(planned.enforced.requests.len()) {
             Ok(shadow) => (!shadow.is_empty()).then_some(shadow),
             Err(error) => {

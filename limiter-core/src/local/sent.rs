@@ -20,8 +20,8 @@ use super::denial_cache::CacheVersion;
 use super::standby::Standby;
 use crate::Error;
 use crate::request::{
-    BatchEntryReply, CountedReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, SlottedRequests,
-    StoreFailure, StoreReply, sharing,
+    BatchEntryReply, ChargeReply, CountedReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request,
+    SlottedRequests, StoreFailure, StoreReply, sharing,
 };
 
 pub(crate) mod batch;
@@ -221,7 +221,7 @@ impl SentDirect {
     pub(crate) fn settle(mut self, reply: &BatchEntryReply) -> CountedReply {
         let DirectTake { requests, slot, version } = &self.calls;
         let requests = [requests[0].as_request()];
-        if let Some(charge) = reply.charge {
+        if let Some(charge) = reply.charge() {
             let counted = self.local.settle_charge(&requests, DecisionReply::of_charges(vec![charge], reply.stamp));
             self.is_open = false;
             return counted;
@@ -240,7 +240,12 @@ impl SentDirect {
 impl Local {
     /// Settles a charge of the store: it changes the counters, and no mirror may deny it.
     pub(crate) fn settle_charge(&self, requests: &[Request<'_>], reply: DecisionReply) -> CountedReply {
-        let mirrored = self.standby.charge(requests);
+        let mut counted = requests.to_vec();
+        let charges = reply.per_request.iter().flat_map(|per_request| &per_request.charges);
+        for (request, ChargeReply { uncounted, .. }) in counted.iter_mut().zip(charges) {
+            request.cost = request.cost.saturating_sub(*uncounted);
+        }
+        let mirrored = self.standby.charge(&counted);
         self.denials.invalidate(requests);
         CountedReply { per_request: reply.per_request, ..CountedReply::from_store(reply.reply, mirrored.reply.stamp) }
     }

@@ -79,3 +79,18 @@ fn a_window_holds_as_many_permits_as_a_number_and_a_bucket_twice_its_burst() {
         }
     }
 }
+
+/// For so long the standby limiter is consulted after a failure.
+#[test]
+fn no_permit_counts_longer_than_its_limit_says() {
+    for algorithm in ALL {
+        let limit: Limit = "3/10s".parse().expect("a limit");
+        let limit = limit.with_algorithm(algorithm);
+        let limit = if is_bucket(algorithm) { limit.with_burst(20).expect("a bucket") } else { limit };
+        let (mut state, now) = (CounterState::new(algorithm), 1_000_000_000_000);
+        let input = request(algorithm, now, 10_000, limit.max(), u32::MAX);
+        charge(&mut state, &AlgorithmInput { burst: limit.burst(), ..input });
+        let longest = state.expires_at(10_000) - now / 1000;
+        assert!(longest <= limit.memory_millis(), "{algorithm:?}: {longest} ms");
+    }
+}

@@ -199,7 +199,7 @@ impl<C: WaitingCall> SentEntry<'_, C> {
     /// Settles the calls by the store's reply, in their order.
     pub(crate) fn settle(mut self, reply: &BatchEntryReply, effects: SideEffects) {
         let &CallsOfEntry { calls, version } = &self.calls;
-        if let Some(charge) = reply.charge {
+        if let Some(charge) = reply.charge() {
             for call in unanswered(calls) {
                 let reply = DecisionReply::of_charges(vec![charge], reply.stamp);
                 call.reply(Ok(self.local.settle_charge(&[call.request()], reply)));

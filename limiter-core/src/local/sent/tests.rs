@@ -65,7 +65,7 @@ fn nothing_that_was_sent_can_be_settled_twice() {
 /// The reply to a direct call.
 fn entry_reply(granted: u32) -> BatchEntryReply {
     let wait = Duration::from_secs(60);
-    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, charge: None }
+    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, overdraft: None }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::error::{ErrorKind, Source};
 use crate::local::sent::tests::{DENIED, is_consulted, left, limit, local};
-use crate::request::{ChargeReply, OwnedRequest};
+use crate::request::{ChargeReply, Overdraft, OwnedRequest};
 use crate::{Key, Limit};
 
 /// A call that records its reply, with the failures that are recorded by then.
@@ -83,7 +83,7 @@ fn begin<'l>(local: &'l Local, calls: &[Rc<RecordedCall>]) -> SentBatch<'l, Reco
 
 fn granted(granted: u32) -> BatchEntryReply {
     let wait = Duration::from_secs(60);
-    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, charge: None }
+    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, overdraft: None }
 }
 
 fn error() -> Error {
@@ -186,8 +186,9 @@ fn a_charge_is_counted_by_the_mirror_and_never_denied() {
     local.denials.update(&request, local.denials.version_of(CounterHash::of(&request)), false, Some(&DENIED), None);
     let call = Rc::into_inner(calls(&local, &keys, limit()).remove(0)).expect("one reference");
     let call = Rc::new(RecordedCall { is_charge: true, ..call });
-    let charge = ChargeReply { overdrawn: 1, ..ChargeReply::default() };
-    let reply = BatchEntryReply { charge: Some(charge), ..granted(1) };
+    let wait = Duration::from_secs(60);
+    let charge = ChargeReply { overdrawn: 1, uncounted: 0, remaining: 0, reset_after: wait };
+    let reply = BatchEntryReply { overdraft: Some(Overdraft { uncounted: 0, overdrawn: 1 }), ..granted(1) };
     begin(&local, std::slice::from_ref(&call)).settle_all(|entry| entry.settle(&reply, SideEffects::default()));
     let counted = call.reply.borrow_mut().take().expect("a reply").expect("no failure");
     assert_eq!((counted.source, counted.per_request.expect("a charge").charges[0]), (Source::Store, charge));

@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::local::leases::LeaseId;
 pub(crate) use crate::request::BatchEntryReply;
-use crate::request::{ChargeReply, DecisionReply, PerRequest, RequestReport, StoreReply};
+use crate::request::{ChargeReply, DecisionReply, Overdraft, PerRequest, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Algorithm, Error, ErrorKind, Limit};
 
@@ -105,15 +105,16 @@ impl BatchEntryReply {
         let Some(calls) = asked.calls else {
             let uncounted = i64::from(asked.cost.checked_sub(granted)?);
             let charge = decode_counter_charge(&[uncounted, remaining.into(), retry], reset_after, bounds)?;
-            let retry_after = Some(Duration::ZERO);
-            return Some(Self { granted: 1, remaining, retry_after, reset_after, stamp, charge: Some(charge) });
+            let ChargeReply { uncounted, remaining, overdrawn, reset_after } = charge;
+            let (retry_after, overdraft) = (Some(Duration::ZERO), Some(Overdraft { uncounted, overdrawn }));
+            return Some(Self { granted: 1, remaining, retry_after, reset_after, stamp, overdraft });
         };
         // The permits that were free before the calls.
         let free = u64::from(granted) * u64::from(asked.cost) + u64::from(remaining);
         if granted > calls || free > bounds.remaining.into() {
             return None;
         }
-        Some(Self { granted, remaining, retry_after: bounds.retry(retry)?, reset_after, stamp, charge: None })
+        Some(Self { granted, remaining, retry_after: bounds.retry(retry)?, reset_after, stamp, overdraft: None })
     }
 }
 
@@ -253,7 +254,9 @@ fn decode_counter_charge(
     reset_after: Duration,
     bounds: Bounds,
 ) -> Option<ChargeReply> {
-    let (uncounted, overdrawn) = (u32::try_from(uncounted).ok()?, u32::try_from(overdrawn).ok()?);
+    // Several requests of one counter, or another burst of a bucket, may lead to more.
+    let saturated = |number: i64| Some(u32::try_from(u64::try_from(number).ok()?).unwrap_or(u32::MAX));
+    let (uncounted, overdrawn) = (saturated(uncounted)?, saturated(overdrawn)?);
     Some(ChargeReply { uncounted, remaining: bounds.permits(remaining)?, overdrawn, reset_after })
 }
 

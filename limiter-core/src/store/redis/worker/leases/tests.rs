@@ -36,7 +36,7 @@ const ENTRY: BatchEntryReply = BatchEntryReply {
     retry_after: None,
     reset_after: Duration::from_secs(1),
     stamp: 1_000_000,
-    charge: None,
+    overdraft: None,
 };
 
 /// A worker that is connected, and one key.
