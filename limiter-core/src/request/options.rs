@@ -54,17 +54,21 @@ impl CallSettings {
 
     /// Returns the settings of a rule without a request, which leases nothing.
     pub(crate) fn without_request(self) -> Self {
-        Self { leases: None, ..self }
+        let Self { on_error, deadline, leases: _ } = self;
+        Self { on_error, deadline, leases: None }
     }
 
     /// Returns the options of a call, whose last level are those of the limiter.
     #[inline]
     pub(crate) fn resolve(self, limiter: &CallOptions) -> CallOptions {
+        // All fields are named: a new setting that is missing here does not compile.
+        let Self { on_error, deadline, leases } = self;
         CallOptions {
-            on_error: self.on_error.unwrap_or(limiter.on_error),
-            deadline: self.deadline.or(limiter.deadline),
-            leases: self.leases.unwrap_or(limiter.leases),
-            ..*limiter
+            on_error: on_error.unwrap_or(limiter.on_error),
+            deadline: deadline.or(limiter.deadline),
+            leases: leases.unwrap_or(limiter.leases),
+            max_wait: limiter.max_wait,
+            wants_reports: limiter.wants_reports,
         }
     }
 
