@@ -56,7 +56,8 @@ impl Builder {
 
     /// Sets the certificates for a store over TLS, instead of those that the system trusts: see [`Tls`].
     ///
-    /// The store's URL must be one with TLS, or [`build`](Builder::build) fails with [`ErrorKind::Config`].
+    /// The store's URL must be one with TLS, or [`build`](Builder::build) fails with
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config).
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.redis.tls = Some(tls);
@@ -69,7 +70,7 @@ impl Builder {
     /// The provider runs on a thread where it may block, one call at a time. Connections that are opened meanwhile use
     /// the same credentials. An attempt to connect takes at most 1 s, the first one of [`connect`](Builder::connect) at
     /// most 4 s. The provider's time is part of that. If the provider panics, the attempt fails with
-    /// [`ErrorKind::Config`], and [`on_error`](Builder::on_error) decides about calls.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), and [`on_error`](Builder::on_error) decides about calls.
     ///
     /// An open connection stays open when credentials change. An operator who revokes a password must end its
     /// connections as well, by `CLIENT KILL` or `ACL DELUSER`. The limiter then reconnects with new credentials from
@@ -107,7 +108,7 @@ impl Builder {
     ///   node, but not with a secret that the user does not know.
     /// - [`Layout::Zset`](crate::Layout::Zset) cannot be used with it, because those sets are addressed by the key's
     ///   text. `build` and `connect` reject a rule with such a limit. A decision about one fails with
-    ///   [`ErrorKind::Config`], and nothing is sent.
+    ///   [`ErrorKind::Config`](crate::ErrorKind::Config), and nothing is sent.
     ///
     /// A limiter in memory does not write keys anywhere and ignores the secret. `Debug` does not show the secret.
     ///
@@ -174,8 +175,8 @@ impl Builder {
     /// - Processes with the same shared rules may use one file.
     ///
     /// # Errors
-    /// `build` and `connect` return [`ErrorKind::Config`] for an empty path, for one with a directory or a file of another
-    /// kind, which is not replaced, and for a limiter without shared rules.
+    /// `build` and `connect` return [`ErrorKind::Config`](crate::ErrorKind::Config) for an empty path, for one with a
+    /// directory or a file of another kind, which is not replaced, and for a limiter without shared rules.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
