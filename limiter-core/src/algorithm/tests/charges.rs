@@ -80,7 +80,7 @@ fn a_window_holds_as_many_permits_as_a_number_and_a_bucket_twice_its_burst() {
     }
 }
 
-/// For so long the standby limiter is consulted after a failure.
+/// The standby limiter is consulted for that time after a failure.
 #[test]
 fn no_permit_counts_longer_than_its_limit_says() {
     for algorithm in ALL {

@@ -21,9 +21,9 @@ pub(crate) struct Shadow<'a>(pub(crate) Vec<Trial<'a>>);
 /// The requests of one rule in shadow mode, or of several that share a counter.
 #[derive(Default, PartialEq)]
 pub(crate) struct Trial<'a> {
-    /// On counters of the enforced rules. They come in the enforced decision.
+    /// Requests on counters of the enforced rules. They come in the enforced decision.
     pub(crate) observed: RuleRequests<'a>,
-    /// On all other counters.
+    /// Requests on all other counters.
     pub(crate) taking: RuleRequests<'a>,
     pub(crate) options: CallOptions,
 }
