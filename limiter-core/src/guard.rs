@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::decision::Resolution;
-use crate::error::{Error, ErrorKind, OnError, Source};
+use crate::error::{Error, ErrorKind, OnError};
 use crate::failure_policy::apply_policy;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
@@ -266,22 +266,20 @@ impl Guard {
         apply_policy(observers, error, options.on_error, count)
     }
 
-    /// Counts permits whether they fit or not, and returns the counter's source. A failure is returned, unless the policy is
+    /// Counts permits whether they fit or not. A failure is returned, unless the policy is
     /// [`OnError::Standby`]: the standby limiter counts them then.
     pub(crate) async fn charge(
         &self,
         requests: &[Request<'_>],
         options: &CallOptions,
         observers: &Observers,
-    ) -> Result<(DecisionReply, Source), Error> {
+    ) -> Result<CountedReply, Error> {
         self.process.check().inspect_err(|error| observers.failed(error))?;
         let call = StoreCall::begin(StoreOp::Charge);
         let charged = self.store.charge(requests, options).await;
         call.end(charged.is_ok());
         let error = match charged {
-            Ok(CountedReply { reply, source, per_request, .. }) => {
-                return Ok((DecisionReply { reply, per_request }, source));
-            }
+            Ok(counted) => return Ok(counted),
             Err(failure) => failure.error,
         };
         let is_of_parent = is_of_parent(&error);
@@ -299,9 +297,7 @@ impl Guard {
             })
         };
         match apply_policy(observers, error.clone(), options.on_error, count)? {
-            Resolution::Counted(CountedReply { reply, source, per_request, .. }) => {
-                Ok((DecisionReply { reply, per_request }, source))
-            }
+            Resolution::Counted(counted) => Ok(counted),
             _ => Err(error),
         }
     }

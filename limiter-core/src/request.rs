@@ -324,6 +324,16 @@ impl Request<'_> {
 }
 
 impl CountedReply {
+    /// The reply to a charge by the store, with the mirror's stamp.
+    pub(crate) fn from_charge(DecisionReply { reply, per_request }: DecisionReply, mirror_stamp: u64) -> Self {
+        Self { per_request, ..Self::from_store(reply, mirror_stamp) }
+    }
+
+    /// The replies to the charges of the requests. Only a charge has them.
+    pub(crate) fn charges(&self) -> &[ChargeReply] {
+        self.per_request.as_ref().map_or(&[], |per_request| &per_request.charges)
+    }
+
     pub(crate) fn from_store(reply: StoreReply, mirror_stamp: u64) -> Self {
         Self {
             reply,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::request::{ChargeReply, DecisionReply, Request};
+use crate::request::{ChargeReply, CountedReply, Request};
 use crate::{Limit, Source};
 
 /// The use of a limit after a [charge](crate::Limiter::charge): the permits that are left, or that count beyond it.
@@ -18,17 +18,16 @@ pub struct Usage {
 
 impl Usage {
     /// The use after a charge of these requests. There is at least one.
-    pub(crate) fn new(requests: &[Request<'_>], reply: &DecisionReply, source: Source) -> Self {
-        let charges = reply.per_request.iter().flat_map(|per_request| &per_request.charges);
+    pub(crate) fn new(requests: &[Request<'_>], counted: &CountedReply) -> Self {
+        let charges = counted.charges();
         let tightest = |(_, charge): &(&Request<'_>, &ChargeReply)| (u32::MAX - charge.overdrawn, charge.remaining);
         let (limit, charge) = requests
             .iter()
             .zip(charges)
             .min_by_key(tightest)
-            .map_or_else(|| (Limit::WIDEST, ChargeReply::default()), |(request, charge)| (request.limit, *charge));
-        let per_request = reply.per_request.iter().flat_map(|per_request| &per_request.charges);
-        let uncounted = per_request.map(|charge| charge.uncounted).max().unwrap_or(0);
-        Self { limit, source, charge: ChargeReply { uncounted, ..charge } }
+            .map_or((Limit::WIDEST, ChargeReply::default()), |(request, charge)| (request.limit, *charge));
+        let uncounted = charges.iter().map(|charge| charge.uncounted).max().unwrap_or(0);
+        Self { limit, source: counted.source, charge: ChargeReply { uncounted, ..charge } }
     }
 
     /// The use after a charge that is counted nowhere, under a rule of this limit: [`Source::Mode`].

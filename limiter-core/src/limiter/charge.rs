@@ -2,10 +2,10 @@
 
 use crate::decision::DIRECT_CALL;
 use crate::limiter::{Backend, Inside, Limiter};
-use crate::request::{CallOptions, Request, check_number_of};
+use crate::request::{CallOptions, CountedReply, Request, check_number_of};
 use crate::rule::{Plan, Planned, PlannedRules};
 use crate::run::block_on;
-use crate::{Error, Key, Limit, Named, Source, Usage};
+use crate::{Error, Key, Limit, Named, Usage};
 
 impl Limiter {
     /// Counts `cost` permits, also beyond the limit, for a cost that is known only afterwards.
@@ -35,7 +35,7 @@ impl Limiter {
     ///
     /// # Errors
     /// The store's failure, unless the standby limiter decides under the failure policy: it counts the charge then, and the
-    /// source of the usage is [`Source::Standby`]. After
+    /// source of the usage is [`Source::Standby`](crate::Source::Standby). After
     /// [`Timeout`](crate::ErrorKind::Timeout) the store may have counted it or not. It is never sent again.
     ///
     /// # Cancel safety
@@ -165,11 +165,11 @@ impl Inside {
         if requests.is_empty() {
             return Ok(Usage::uncounted_by_mode(Limit::WIDEST, 0, Limit::WIDEST.max_cost()));
         }
-        let (reply, source) = match &self.backend {
-            Backend::Memory(store) => (store.charge(requests), Source::Store),
+        let counted = match &self.backend {
+            Backend::Memory(store) => CountedReply::from_charge(store.charge(requests), 0),
             Backend::Guarded(guard) => guard.charge(requests, &options, &self.observers).await?,
         };
-        Ok(Usage::new(requests, &reply, source))
+        Ok(Usage::new(requests, &counted))
     }
 }
 

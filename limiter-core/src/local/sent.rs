@@ -240,14 +240,14 @@ impl SentDirect {
 impl Local {
     /// Settles a charge of the store: it changes the counters, and no mirror may deny it.
     pub(crate) fn settle_charge(&self, requests: &[Request<'_>], reply: DecisionReply) -> CountedReply {
+        let settled = CountedReply::from_charge(reply, 0);
         let mut counted = requests.to_vec();
-        let charges = reply.per_request.iter().flat_map(|per_request| &per_request.charges);
-        for (request, ChargeReply { uncounted, .. }) in counted.iter_mut().zip(charges) {
+        for (request, ChargeReply { uncounted, .. }) in counted.iter_mut().zip(settled.charges()) {
             request.cost = request.cost.saturating_sub(*uncounted);
         }
-        let mirrored = self.standby.charge(&counted);
+        let mirror_stamp = self.standby.charge(&counted).reply.stamp;
         self.denials.invalidate(requests);
-        CountedReply { per_request: reply.per_request, ..CountedReply::from_store(reply.reply, mirrored.reply.stamp) }
+        CountedReply { mirror_stamp, ..settled }
     }
 }
 

@@ -50,10 +50,7 @@ impl SlowStore {
     ) -> Result<CountedReply, StoreFailure> {
         self.call(options.deadline, || self.memory.charge(requests))
             .await
-            .map(|charged| CountedReply {
-                per_request: charged.per_request,
-                ..CountedReply::from_store(charged.reply, 0)
-            })
+            .map(|charged| CountedReply::from_charge(charged, 0))
             .map_err(|error| StoreFailure { error, reservation: None })
     }
 
