@@ -69,8 +69,8 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, Health, HealthState,
-    InstallError, Key, KeyMatch, Layout, Limit, Limiter, Mode, Named, OnError, OnErrorSetting, Origin, Overflow, Rule,
-    RuleInForce, RuleSet, Site, Source, Usage, http, sites,
+    InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, Mode, Named, OnError, OnErrorSetting, Origin,
+    Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
 };
 
 #[cfg(feature = "redis")]

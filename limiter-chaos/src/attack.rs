@@ -6,6 +6,7 @@
 //! Only safety is checked. Speed is not, so a busy machine fails no round. These are violations:
 //!
 //! - too many permits, a lost permit or a wrong refund;
+//! - a call that is allowed although charges before it have used its limit up;
 //! - a key without an expiry;
 //! - a command that was sent twice;
 //! - a wait that is never served;
@@ -17,6 +18,7 @@
 mod bounds;
 mod calls;
 mod campaign;
+mod charges;
 mod clocks;
 mod cluster;
 mod concurrent;

@@ -10,6 +10,7 @@
 //! | line | operation |
 //! |---|---|
 //! | `check <limit> cost <n>` | makes a call of that cost |
+//! | `charge <limit> cost <n>` | charges so many permits, whether they fit or not |
 //! | `look <limit>` | peeks at a call of cost 1 |
 //! | `refund <n>` | refunds the n-th allowed call, unless there is none or it was refunded before |
 //! | `reset <limit>` | resets the count |
@@ -53,6 +54,13 @@ pub enum Operation {
         /// The permits of the call.
         cost: u32,
     },
+    /// A charge, which takes permits whether they fit or not.
+    Charge {
+        /// The limit of the charge.
+        limit: Limit,
+        /// The permits of the charge.
+        cost: u32,
+    },
     /// A peek, which takes no permits.
     Look {
         /// The limit of the peek.
@@ -92,6 +100,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Check { limit, cost } => write!(f, "check {} cost {cost}", NamedLimit(limit)),
+            Self::Charge { limit, cost } => write!(f, "charge {} cost {cost}", NamedLimit(limit)),
             Self::Look { limit } => write!(f, "look {}", NamedLimit(limit)),
             Self::Reset { limit } => write!(f, "reset {}", NamedLimit(limit)),
             Self::Refund(number) => write!(f, "refund {number}"),
@@ -158,6 +167,9 @@ impl FromStr for Operation {
             ["check", ref limit @ .., "cost", cost] => {
                 cost.parse().ok().and_then(|cost| Some(Self::Check { limit: parse_limit(limit)?, cost }))
             }
+            ["charge", ref limit @ .., "cost", cost] => {
+                cost.parse().ok().and_then(|cost| Some(Self::Charge { limit: parse_limit(limit)?, cost }))
+            }
             ["look", ref limit @ ..] => parse_limit(limit).map(|limit| Self::Look { limit }),
             ["reset", ref limit @ ..] => parse_limit(limit).map(|limit| Self::Reset { limit }),
             ["refund", number] => number.parse().ok().map(Self::Refund),
@@ -200,6 +212,7 @@ mod tests {
         let lines = [
             "check sliding_window 5/10s cost 0",
             "check token_bucket 4294967295/ms burst 7 cost 4294967295",
+            "charge token_bucket 5/10s burst 7 cost 4294967295",
             "look leaky_bucket 1/366d",
             "reset sliding_counter 2/1s500ms",
             "refund 12",

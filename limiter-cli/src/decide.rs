@@ -115,7 +115,13 @@ pub(crate) async fn peek(arguments: &PeekArguments, connection: &Connection, out
     connection.require_shared("peek")?;
     let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
     let decision = target.rule().peek(&target.key, &target.default_limit).await?;
-    let answer = Answer::new(&target.key, &decision).with_counts(target.counts().await?);
+    let mut answer = Answer::new(&target.key, &decision).with_counts(target.counts().await?);
+    // Without it the answer only lacks what counts beyond the limit.
+    if decision.is_denied()
+        && let Ok(usage) = target.rule().usage(&target.key, &target.default_limit).await
+    {
+        answer = answer.with_usage(usage);
+    }
     let exit = if decision.is_allowed() { Exit::SUCCESS } else { Exit::DENIED };
     Ok(output.settle(answer.write(output), exit))
 }

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::error::OnError;
 use crate::health::{Health, HealthObservers};
 use crate::observer::Observers;
+use crate::receipt::book::ReceiptSecret;
 use crate::request::CallOptions;
 use crate::request::options::{deadline_problem, is_valid_deadline, leases_problem};
 use crate::rule::RuleSet;
@@ -60,6 +61,7 @@ pub struct Builder {
     instances: u32,
     remember_denials: Duration,
     clock: Clock,
+    receipt_secret: Option<Result<ReceiptSecret, Error>>,
     observers: Observers,
     exposes_keys: bool,
     health_observers: HealthObservers,
@@ -84,6 +86,7 @@ impl Default for Builder {
             instances: 1,
             remember_denials: Duration::from_secs(1),
             clock: Clock::default(),
+            receipt_secret: None,
             observers: Observers::default(),
             exposes_keys: false,
             health_observers: HealthObservers::default(),
@@ -211,6 +214,32 @@ impl Builder {
         self
     }
 
+    /// Sets the secret that signs [receipts](Limiter::receipt), 16 bytes or more from a random source. Default: none, and no
+    /// receipts.
+    ///
+    /// All processes that use each other's receipts need the same secret, store and [`prefix`](Builder::prefix). Whoever
+    /// knows it can give permits back that nobody took. With another secret the receipts from before are refused. Use it for
+    /// one store only: another server with the same prefix would take the receipt as well.
+    ///
+    /// The receipts of a limiter in memory are its own: no other process can use them. It keeps the marks of used ones until
+    /// their end, at most as many as [`max_keys`](Builder::max_keys), and refuses receipts while it has no room. On Redis a
+    /// mark is a key of about 150 bytes, for an hour or a window of the limit if that is longer.
+    ///
+    /// `Debug` does not show the secret.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// # let secret = [7; 32];
+    /// let limiter = Limiter::builder().url("memory:").receipt_secret(secret).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn receipt_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.receipt_secret = Some(ReceiptSecret::new(secret.as_ref()));
+        self
+    }
+
     /// Turns leases on or off, for rules without a [setting](Rule::leases) and for direct calls. Default: off. `true` needs
     /// the feature `leases`.
     ///
@@ -265,6 +294,27 @@ impl Builder {
     /// ```
     pub fn expose_keys(mut self) -> Self {
         self.exposes_keys = true;
+        self
+    }
+
+    /// Makes each decision about several limits return all of them, by [`Allowed::limits`] and [`Denied::limits`]. Default:
+    /// off, so that a decision returns the limit that it describes.
+    ///
+    /// Redis then replies to such a call with the values of each limit. Decisions about one limit do not change.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// let limiter = Limiter::builder().report_limits(true).build()?;
+    /// let (user, total) = (Key::new("user:").part(42), Key::new("total"));
+    /// let limits = [(&user, &"5/s".parse()?, 1), (&total, &"500/m".parse()?, 1)];
+    /// let allowed = limiter.check_all_blocking(&limits)?.into_result()?;
+    /// assert_eq!(allowed.limits().map(|state| state.remaining()).collect::<Vec<_>>(), [4, 499]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn report_limits(mut self, report: bool) -> Self {
+        self.options.wants_reports = report;
         self
     }
 
@@ -465,7 +515,7 @@ impl Builder {
 }
 
 impl fmt::Debug for Builder {
-    /// Omits the connection, which may contain a password.
+    /// Omits the connection, which may contain a password, and the secret of receipts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             connection: _,
@@ -484,6 +534,7 @@ impl fmt::Debug for Builder {
             instances,
             remember_denials,
             clock,
+            receipt_secret: _,
             observers,
             exposes_keys,
             health_observers,

@@ -1,12 +1,11 @@
 //! The monotonic clock of this process, which counts from 1970.
 
-use std::future::pending;
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use once_cell::sync::OnceCell;
 use tokio::runtime::{Builder, Handle};
 
+use crate::background::start_runtime;
 use crate::sync::process::{AtHome, PerProcess};
 use crate::{Error, ErrorKind};
 
@@ -136,13 +135,9 @@ impl Clock {
 fn timers() -> Result<&'static Handle, Error> {
     static TIMERS: PerProcess<OnceCell<Handle>> = PerProcess::new();
     TIMERS.here().get_or_try_init(|| {
-        let failed =
-            |error| Error::with_source(ErrorKind::Unavailable, "the thread for waits cannot be started", error);
-        let runtime = Builder::new_current_thread().enable_time().build().map_err(failed)?;
-        let handle = runtime.handle().clone();
-        let run_timers = move || runtime.block_on(pending::<()>());
-        thread::Builder::new().name("rate-limited-time".to_owned()).spawn(run_timers).map_err(failed)?;
-        Ok(handle)
+        start_runtime("rate-limited-time", Builder::new_current_thread().enable_time()).map_err(|error| {
+            Error::with_source(ErrorKind::Unavailable, "the thread for waits cannot be started", error)
+        })
     })
 }
 

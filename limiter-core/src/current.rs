@@ -131,7 +131,7 @@ impl Limiter {
 }
 
 /// The limiter of an annotated call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum LimiterHandle {
     /// The default limiter of the process, by reference. A clone would increment a reference count, in a cache line
     /// that all threads write.

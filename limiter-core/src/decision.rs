@@ -3,22 +3,26 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
 use crate::clock::ceil_micros;
-use crate::error::Source;
+use crate::error::{OnError, Source};
 use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request, RequestReport};
 use crate::store::memory::MemoryReply;
 
 mod context;
+mod limits;
+mod rare;
 pub(crate) mod receipt;
 
 pub(crate) use context::{DIRECT_CALL, DecisionContext, Resolution};
-use receipt::{LimiterId, Receipt};
+pub use limits::LimitState;
+use limits::LimitStates;
+use rare::Rare;
+use receipt::{Claim, LimiterId, ReceiptTerms};
 
 macro_rules! detail_getters {
     () => {
@@ -112,9 +116,9 @@ impl Decision {
     /// of them is expected to take its permits.
     pub(crate) fn into_timed_out(self, retry_after: Duration) -> Denied {
         match self {
-            Self::Allowed(Allowed { details, mut extras, .. }) => {
-                let key = extras.get_mut().map(|extras| take(&mut extras.key)).unwrap_or_default();
-                Denied { details, retry_after: Some(ceil_micros(retry_after)), key }
+            Self::Allowed(allowed) => {
+                let description = allowed.description().cloned().map(Rare::new).unwrap_or_default();
+                Denied { details: allowed.details, retry_after: Some(ceil_micros(retry_after)), description }
             }
             Self::Denied(denied) => denied,
         }
@@ -182,20 +186,28 @@ impl From<Denied> for Decision {
 pub struct Allowed {
     details: Details,
     /// `None` if there is nothing to refund.
-    receipt: Option<Receipt>,
-    /// None unless a rule was in shadow mode, the limiter exposes keys, or observers received several reports.
+    receipt: Option<Claim>,
+    /// None unless a rule was in shadow mode, the limiter exposes keys, or there are several reports.
     extras: Rare<AllowedExtras>,
+}
+
+/// The parts of a description that most decisions do not have.
+#[derive(Clone, Default)]
+struct Description {
+    /// The encoded key, if the limiter exposes keys.
+    key: Option<String>,
+    /// The limits of the call, if there are several and the caller has asked for all.
+    limits: LimitStates,
 }
 
 /// The parts of an allowed decision that most decisions do not have.
 #[derive(Clone, Default)]
 struct AllowedExtras {
-    /// The encoded key, if the limiter exposes keys.
-    key: Rare<String>,
+    description: Description,
     /// The first denial of a rule in shadow mode.
     shadowed: Option<Denied>,
-    /// The receipts of rules in shadow mode.
-    shadow_receipts: Vec<Receipt>,
+    /// The receipts of rules in shadow mode, each with the rule that its decision describes.
+    shadow_receipts: Vec<(Claim, &'static str)>,
     /// The data with the report of each request, until the observers get them.
     reported: Option<Arc<PerRequest>>,
     /// The data with the replies about observed requests, until the decisions about their rules are made.
@@ -220,8 +232,8 @@ pub struct Denied {
     details: Details,
     /// Microseconds; `None` for never.
     retry_after: Option<u64>,
-    /// None unless the limiter exposes keys.
-    key: Rare<String>,
+    /// None unless the limiter exposes keys, or the caller has asked for several limits.
+    description: Rare<Description>,
 }
 
 /// The details that both decisions share. Kept small, because a decision is moved a few times before it is returned.
@@ -257,6 +269,11 @@ impl Allowed {
         !self.details.is_shadow && self.details.source != Source::Mode
     }
 
+    /// Returns whether all rules of the call are in shadow mode.
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.details.is_shadow
+    }
+
     /// The denial of a rule in [shadow mode](crate::Mode::Shadow), which was not enforced: of several rules, the first.
     #[must_use]
     pub fn shadowed(&self) -> Option<&Denied> {
@@ -265,7 +282,7 @@ impl Allowed {
 
     /// Adds the key that the decision describes, in the form that users see.
     pub(crate) fn set_key(&mut self, encoded: String) {
-        self.extras.get_or_insert_default().key = Rare::new(encoded);
+        self.extras.get_or_insert_default().description.key = Some(encoded);
     }
 
     /// The name that lives until the process ends.
@@ -296,13 +313,12 @@ impl Allowed {
         self.details.decided_at
     }
 
-    /// The receipts of all permits that the call took.
-    pub(crate) fn receipts(&self) -> impl Iterator<Item = &Receipt> {
-        self.receipt.iter().chain(self.extras.get().into_iter().flat_map(|extras| &extras.shadow_receipts))
+    fn description(&self) -> Option<&Description> {
+        Some(&self.extras.get()?.description)
     }
 
     fn exposed_key(&self) -> Option<&str> {
-        self.extras.get()?.key.get().map(String::as_str)
+        self.description()?.key.as_deref()
     }
 
     /// The decision about a call whose rules are off or have no limit.
@@ -319,8 +335,8 @@ impl Allowed {
         match decision {
             Decision::Allowed(allowed) => allowed,
             Decision::Denied(denied) => {
-                let (details, key) = (denied.details, denied.key.clone());
-                let extras = AllowedExtras { key, shadowed: Some(denied), ..AllowedExtras::default() };
+                let (details, description) = (denied.details, denied.description().cloned().unwrap_or_default());
+                let extras = AllowedExtras { description, shadowed: Some(denied), ..AllowedExtras::default() };
                 Self { details, receipt: None, extras: Rare::new(extras) }
             }
         }
@@ -330,7 +346,9 @@ impl Allowed {
     pub(crate) fn with_shadow_decision(mut self, decision: Decision) -> Self {
         let extras = self.extras.get_or_insert_default();
         match decision {
-            Decision::Allowed(allowed) => extras.shadow_receipts.extend(allowed.receipt),
+            Decision::Allowed(Allowed { details, receipt, .. }) => {
+                extras.shadow_receipts.extend(receipt.map(|receipt| (receipt, details.name)));
+            }
             Decision::Denied(denied) => {
                 extras.shadowed.get_or_insert(denied);
             }
@@ -346,8 +364,12 @@ impl Denied {
         &self.details
     }
 
+    fn description(&self) -> Option<&Description> {
+        self.description.get()
+    }
+
     fn exposed_key(&self) -> Option<&str> {
-        self.key.get().map(String::as_str)
+        self.description()?.key.as_deref()
     }
 
     /// The index of the request that denied the decision: the first, if several did.
@@ -362,7 +384,7 @@ impl Denied {
 
     /// Adds the key that the denial describes, in the form that users see.
     pub(crate) fn set_key(&mut self, encoded: String) {
-        self.key = Rare::new(encoded);
+        self.description.get_or_insert_default().key = Some(encoded);
     }
 
     /// The [`retry_after`](Denied::retry_after) of a [final](Denied::is_final) denial: 136 years. An `Instant` plus
@@ -437,17 +459,18 @@ impl Decision {
         let details =
             Details { name, request_index: 0, limit, remaining, reset_after, decided_at, source, is_shadow: false };
         if !allowed {
-            return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)), key: Rare::NONE });
+            let retry_after = retry_at.map(|at| reply.until(at));
+            return Self::Denied(Denied { details, retry_after, description: Rare::NONE });
         }
-        let receipt = match reply.entry {
-            Some(entry) => Receipt::for_memory_entry(limiter_id, entry, request.cost),
-            None => Receipt::new(
-                limiter_id,
+        let receipt = Some(match reply.entry {
+            Some(entry) => Claim::for_memory_entry(limiter_id, entry, request.cost),
+            None => Claim::new(
+                ReceiptTerms { limiter_id, on_error: OnError::default(), deadline: None },
                 OwnedRequest::copy_all(&[*request]),
                 RefundInfo::from_store(decided_at),
                 &[name],
             ),
-        };
+        });
         Self::Allowed(Allowed { details, receipt, extras: Rare::NONE })
     }
 }
@@ -530,56 +553,6 @@ fn nanos(nanos: u128) -> Duration {
     const NANOS_PER_SECOND: u128 = 1_000_000_000;
     let seconds = u64::try_from(nanos / NANOS_PER_SECOND).unwrap_or(u64::MAX);
     Duration::new(seconds, u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or(0))
-}
-
-/// An optional value in a box, whose drop costs a caller one comparison if there is none.
-///
-/// The drop of an `Option<Box<T>>` is a call of a function, for every decision.
-#[derive(Clone)]
-struct Rare<T>(Option<Box<T>>);
-
-impl<T> Rare<T> {
-    const NONE: Self = Self(None);
-
-    fn new(value: T) -> Self {
-        Self(Some(Box::new(value)))
-    }
-
-    fn get(&self) -> Option<&T> {
-        self.0.as_deref()
-    }
-
-    fn get_mut(&mut self) -> Option<&mut T> {
-        self.0.as_deref_mut()
-    }
-
-    fn get_or_insert_default(&mut self) -> &mut T
-    where
-        T: Default,
-    {
-        self.0.get_or_insert_default()
-    }
-}
-
-impl<T> Default for Rare<T> {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
-impl<T> Drop for Rare<T> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Some(value) = self.0.take() {
-            drop_value(value);
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn drop_value<T>(value: Box<T>) {
-    drop(value);
 }
 
 #[cfg(all(test, not(limiter_loom)))]

@@ -64,6 +64,9 @@ pub enum ErrorKind {
     /// The limit is out of its range: no permits, no window, or a window that is too long. Or a decision has more than 128
     /// limits, which is an error under every failure policy.
     InvalidLimit,
+    /// The call was settled before, or its receipt was used: nothing changes. See
+    /// [`Limiter::settle`](crate::Limiter::settle) and [`Limiter::settle_receipt`](crate::Limiter::settle_receipt).
+    Settled,
     /// A change of the shared rules is based on an old version: another change came first. Nothing was changed.
     Conflict,
 }
@@ -86,6 +89,7 @@ impl ErrorKind {
             Self::Protocol => "protocol",
             Self::Config => "config",
             Self::InvalidLimit => "invalid_limit",
+            Self::Settled => "settled",
             Self::Conflict => "conflict",
         }
     }
@@ -134,6 +138,7 @@ impl Error {
             | ErrorKind::Protocol
             | ErrorKind::Config
             | ErrorKind::InvalidLimit
+            | ErrorKind::Settled
             | ErrorKind::Conflict => false,
         }
     }
@@ -338,6 +343,7 @@ mod tests {
             (ErrorKind::Protocol, "protocol"),
             (ErrorKind::Config, "config"),
             (ErrorKind::InvalidLimit, "invalid_limit"),
+            (ErrorKind::Settled, "settled"),
             (ErrorKind::Conflict, "conflict"),
         ];
         for (kind, text) in cases {

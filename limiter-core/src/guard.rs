@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::decision::Resolution;
-use crate::error::{Error, ErrorKind, OnError};
+use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::failure_policy::apply_policy;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
@@ -12,6 +12,8 @@ use crate::limit::Limit;
 use crate::local::{Local, LocalDecision, StoreTicket};
 use crate::metrics::{StoreCall, StoreOp, StoreUp};
 use crate::observer::Observers;
+use crate::request::settlement::{self, Settlement};
+use crate::request::sharing::{in_memory, in_redis};
 use crate::request::{CallOptions, CountedReply, DecisionReply, RefundInfo, Request, StoreFailure};
 #[cfg(feature = "redis")]
 use crate::store::RedisStore;
@@ -181,7 +183,7 @@ impl Guard {
         // The failure is recorded before the decision and after it. This task may have been woken late, and other calls
         // must consult the standby limiter meanwhile.
         local.fail(requests.iter().copied());
-        let DecisionReply { reply, per_request } = match (on_error, reservation) {
+        let reply = match (on_error, reservation) {
             (OnError::Standby, Some(reservation)) => reservation,
             (OnError::Standby, None) => local.decide_by_standby(requests, options),
             (OnError::Open, None) => {
@@ -190,7 +192,28 @@ impl Guard {
             }
             _ => return None,
         };
-        Some(CountedReply { per_request, ..CountedReply::from_standby(reply) })
+        Some(CountedReply::from_standby(reply))
+    }
+
+    /// Returns whether the store itself settles a receipt once. One that fails each call settles none.
+    pub(crate) fn marks_receipts(&self) -> bool {
+        match_store!(&self.store, {
+            Redis(_) => true,
+            Slow(..) => false,
+            Failing(_) => true,
+        })
+    }
+
+    /// Checks that the store can settle a receipt of these requests, and mark it as used, in one script call.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if it cannot.
+    pub(crate) fn check_receipt(&self, requests: &[Request<'_>]) -> Result<(), Error> {
+        match_store!(&self.store, {
+            Redis(store) => store.check_receipt(requests),
+            Slow(..) => Ok(()),
+            Failing(_) => Ok(()),
+        })
     }
 
     /// Returns whether other processes use the store.
@@ -261,8 +284,9 @@ impl Guard {
             Err(failure) => failure.error,
         };
         let is_of_parent = is_of_parent(&error);
-        let count =
-            |on_error| (on_error == OnError::Standby && !is_of_parent).then(|| self.local.peek_by_standby(requests));
+        let count = |on_error| {
+            (on_error == OnError::Standby && !is_of_parent).then(|| self.local.peek_by_standby(requests, &options))
+        };
         apply_policy(observers, error, options.on_error, count)
     }
 
@@ -278,10 +302,17 @@ impl Guard {
         let call = StoreCall::begin(StoreOp::Charge);
         let charged = self.store.charge(requests, options).await;
         call.end(charged.is_ok());
-        let error = match charged {
-            Ok(counted) => return Ok(counted),
-            Err(failure) => failure.error,
-        };
+        charged.or_else(|failure| self.charge_failed(failure.error, requests, options, observers))
+    }
+
+    /// Applies the policy to a charge that the store has failed.
+    fn charge_failed(
+        &self,
+        error: Error,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+        observers: &Observers,
+    ) -> Result<CountedReply, Error> {
         let is_of_parent = is_of_parent(&error);
         // The failure is recorded before and after the charge: the store has no record of it, for as long as it counts.
         let count = |on_error| {
@@ -300,6 +331,84 @@ impl Guard {
             Resolution::Counted(counted) => Ok(counted),
             _ => Err(error),
         }
+    }
+
+    /// Changes what a call counts: less is given back as by [`refund`](Self::refund), more is charged as by
+    /// [`charge`](Self::charge). The cost of a request is what it counts before.
+    ///
+    /// What permits of a lease cost in addition is taken from a lease of this process, if that has as many.
+    pub(crate) async fn settle(
+        &self,
+        requests: &[Request<'_>],
+        settlement: Settlement,
+        options: &CallOptions,
+        observers: &Observers,
+    ) -> Result<CountedReply, Error> {
+        self.process.check()?;
+        let is_standby = settlement.info.source == Source::Standby;
+        let changes = settlement.changes(requests, if is_standby { in_memory } else { in_redis });
+        let charged = settlement::charged(&changes);
+        let returns_any = changes.iter().any(|change| change.returned > 0);
+        let charges_any = charged.iter().any(|request| request.cost > 0);
+        match settlement.info.source {
+            Source::Store if returns_any => {
+                let call = StoreCall::begin(StoreOp::Settle);
+                let settled = self.store.settle(requests, settlement, options).await;
+                call.end(settled.is_ok());
+                match settled {
+                    Ok(counted) => Ok(counted),
+                    Err(failure) if charges_any => self.charge_failed(failure.error, &charged, options, observers),
+                    // What was not given back still counts. It may be back all the same.
+                    Err(StoreFailure { error, .. }) => {
+                        if !is_of_parent(&error) {
+                            self.local.invalidate_denials(requests);
+                        }
+                        observers.failed(&error);
+                        Err(error)
+                    }
+                }
+            }
+            Source::Standby => {
+                let counted = self.local.return_to_standby(&changes, &settlement.info);
+                if charges_any { self.charge(&charged, options, observers).await } else { Ok(counted) }
+            }
+            Source::Lease => {
+                if returns_any {
+                    let returned = settlement.info.with_max_permits(changes[0].returned);
+                    self.refund(requests, returned, observers).await?;
+                }
+                let Some(grant) = self.local.charge_lease(&charged) else {
+                    let counted = self.charge(&charged, options, observers).await;
+                    // The permits are back, and only the level is unknown.
+                    return counted
+                        .or_else(|error| if charges_any { Err(error) } else { Ok(CountedReply::of_no_charge()) });
+                };
+                if grant.needs_renewal {
+                    self.store.renew(&charged[0]);
+                }
+                Ok(grant.into_charge())
+            }
+            _ => self.charge(&charged, options, observers).await,
+        }
+    }
+
+    /// Settles the permits of a receipt once, whatever process has taken them. No failure policy applies: a failure is
+    /// returned, and the receipt may be used again. It is marked together with the settlement.
+    pub(crate) async fn settle_receipt(
+        &self,
+        requests: &[Request<'_>],
+        settlement: Settlement,
+        options: &CallOptions,
+        observers: &Observers,
+    ) -> Result<CountedReply, Error> {
+        self.process.check()?;
+        let call = StoreCall::begin(StoreOp::Settle);
+        let settled = self.store.settle(requests, settlement, options).await.map_err(|failure| failure.error);
+        call.end(settled.is_ok());
+        if !settled.as_ref().is_err_and(is_of_parent) {
+            self.local.invalidate_denials(requests);
+        }
+        settled.inspect_err(|error| observers.failed(error))
     }
 
     /// Refunds permits to the store and its mirror, or to the standby limiter that granted them. The cost of a request
@@ -384,6 +493,19 @@ impl RemoteStore {
         match_store!(self, {
             Redis(store) => store.charge(requests, options).await,
             Slow(store) => store.charge(requests, options).await,
+            Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
+        })
+    }
+
+    async fn settle(
+        &self,
+        requests: &[Request<'_>],
+        settlement: Settlement,
+        options: &CallOptions,
+    ) -> Result<CountedReply, StoreFailure> {
+        match_store!(self, {
+            Redis(store) => store.settle(requests, settlement, options).await,
+            Slow(store) => store.settle(requests, settlement, options).await,
             Failing(error) => Err(StoreFailure { error: error.clone(), reservation: None }),
         })
     }

@@ -88,6 +88,7 @@ impl HealthState {
             | ErrorKind::Overloaded
             | ErrorKind::Forked
             | ErrorKind::InvalidLimit
+            | ErrorKind::Settled
             | ErrorKind::Conflict => Self::Down,
         }
     }

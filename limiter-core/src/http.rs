@@ -26,10 +26,15 @@
 //!
 //! No field and no body contains a key. They contain the rule's name.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display};
 use std::time::Duration;
 
+use crate::decision::LimitState;
 use crate::{Decision, Denied, Error, Limit, Source};
+
+mod policy_name;
+
+pub(crate) use policy_name::PolicyName;
 
 // Header fields about quotas. This file alone knows their syntax.
 
@@ -71,10 +76,14 @@ pub const FIELD_NAMES: [&str; 6] = [RETRY_AFTER, POLICY, QUOTA, LEGACY_LIMIT, LE
 
 /// Returns the header fields of an answer: names in lower case, and values.
 ///
-/// They describe the limit of the decision, [`Decision::limit`]. `w` is there for windows of whole seconds only. `t` and
-/// `x-ratelimit-reset` are the time until more permits are available, and the instant of it, rounded up. For an allowed
-/// call the decision knows the time until all are, `t` to the millisecond. `retry-after` is in whole seconds, at least
-/// 1, and rounded up without the part below 1 ms. A [final](crate::Denied::is_final) denial has neither.
+/// They describe the [limits](Decision::limits) of the decision: the lists of the draft have a member for each, and the
+/// legacy fields one, [`Decision::limit`]. A member has the name of its rule. If several limits of one rule decided, the
+/// window is added, as in `api-1s` and `api-1d`.
+///
+/// `w` is there for windows of whole seconds only. `t` and `x-ratelimit-reset` are the time until more permits are
+/// available, and the instant of it, rounded up. Except for the limit that denied, the decision knows the time until all
+/// are, `t` to the millisecond. `retry-after` is in whole seconds, at least 1, and rounded up without the part below 1 ms.
+/// A [final](crate::Denied::is_final) denial has neither.
 ///
 /// There is no field about a limit that is not enforced: of a rule in shadow mode, one that is off, a call without a
 /// limit. Nor is there one if a failure policy decided, because the remaining permits are unknown. A rule that denies
@@ -92,28 +101,60 @@ pub(crate) fn write_fields(
     fields: Fields,
     mut write: impl FnMut(&'static str, fmt::Arguments<'_>),
 ) {
-    let retry_after = match decision {
-        Decision::Denied(denied) if !denied.is_final() => Some(denied.retry_after_secs()),
-        _ => None,
-    };
-    if let Some(quota) = Quota::of(decision, retry_after) {
-        quota.write(fields, &mut write);
+    match (decision.limits().nth(1), Quota::each_of(decision).next()) {
+        (None, lone) => write_quotas(&|| lone.into_iter(), fields, &mut write),
+        _ => write_quotas(&|| Quota::each_of(decision), fields, &mut write),
     }
-    if let Some(seconds) = retry_after {
+    if let Some(seconds) = retry_after_secs(decision) {
         write(RETRY_AFTER, format_args!("{seconds}"));
     }
 }
 
-/// The numbers of a decision that the fields have.
-struct Quota<'a> {
-    name: PolicyName<'a>,
+/// Passes each header field about these quotas to `write`. There is none without a quota.
+pub(crate) fn write_quotas<Q: Iterator<Item = Quota>>(
+    quotas: &impl Fn() -> Q,
+    fields: Fields,
+    mut write: impl FnMut(&'static str, fmt::Arguments<'_>),
+) {
+    // The fields of a single limit describe the one that denied, or the one with the least permits left.
+    let Some(tightest) = quotas().min_by_key(|quota| (!quota.has_denied, quota.remaining)) else { return };
+    match fields {
+        Fields::Draft11 => {
+            write(POLICY, format_args!("{}", List(|| quotas().map(PolicyMember))));
+            write(QUOTA, format_args!("{}", List(|| quotas().map(QuotaMember))));
+        }
+        Fields::Legacy => {
+            write(LEGACY_LIMIT, format_args!("{}", tightest.limit.max()));
+            write(LEGACY_REMAINING, format_args!("{}", tightest.remaining));
+            if let Some(MorePermits { instant, .. }) = tightest.more {
+                write(LEGACY_RESET, format_args!("{}", whole_seconds(instant)));
+            }
+        }
+        Fields::None => {}
+    }
+}
+
+fn retry_after_secs(decision: &Decision) -> Option<u64> {
+    match decision {
+        Decision::Denied(denied) if !denied.is_final() => Some(denied.retry_after_secs()),
+        _ => None,
+    }
+}
+
+/// The numbers of one limit of a decision that the fields have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quota {
+    pub(crate) name: PolicyName,
     limit: Limit,
     remaining: u32,
     /// The time until more permits are available; `None` for never.
     more: Option<MorePermits>,
+    /// The limit is the one that denied the call.
+    has_denied: bool,
 }
 
 /// The time until more permits are available.
+#[derive(Clone, Copy, Debug)]
 struct MorePermits {
     /// Seconds from the decision on.
     seconds: u64,
@@ -121,50 +162,67 @@ struct MorePermits {
     instant: Duration,
 }
 
-impl<'a> Quota<'a> {
-    /// Returns the quota of a decision; `None` if it enforced none.
-    fn of(decision: &'a Decision, retry_after: Option<u64>) -> Option<Self> {
-        let more = match decision {
+impl Quota {
+    /// Returns the quotas of a decision. None if it enforced none.
+    pub(crate) fn each_of(decision: &Decision) -> impl Iterator<Item = Self> {
+        let is_enforced = match decision {
             // A mode or a failure policy counts nothing.
-            _ if matches!(decision.source(), Source::Mode | Source::Policy) => return None,
-            Decision::Allowed(allowed) if !allowed.is_enforced() => return None,
-            Decision::Allowed(allowed) => {
-                let reset_after = allowed.reset_after();
-                Some((whole_seconds(whole_millis(reset_after)), reset_after))
-            }
-            Decision::Denied(denied) => retry_after.map(|seconds| (seconds, denied.retry_after())),
+            _ if matches!(decision.source(), Source::Mode | Source::Policy) => false,
+            Decision::Allowed(allowed) => allowed.is_enforced(),
+            Decision::Denied(_) => true,
         };
-        let more = more.map(|(seconds, time)| MorePermits { seconds, instant: decision.instant_after(time) });
-        let (name, limit, remaining) = (PolicyName(decision.name()), decision.limit(), decision.remaining());
-        Some(Self { name, limit, remaining, more })
+        let has_several = decision.limits().nth(1).is_some();
+        let denied = if let Decision::Denied(denied) = decision { Some(denied) } else { None };
+        let quota = move |(index, state): (usize, LimitState<'_>)| {
+            let denied = denied.filter(|_| !has_several || index == decision.request_index());
+            let more = match denied {
+                Some(denied) => retry_after_secs(decision).map(|seconds| (seconds, denied.retry_after())),
+                None => Some((whole_seconds(whole_millis(state.reset_after())), state.reset_after())),
+            };
+            let more = more.map(|(seconds, time)| MorePermits { seconds, instant: decision.instant_after(time) });
+            let (name, has_denied) = (PolicyName::new(decision, index, &state), denied.is_some());
+            Self { name, limit: state.limit(), remaining: state.remaining(), more, has_denied }
+        };
+        decision.limits().enumerate().filter(move |_| is_enforced).map(quota)
     }
+}
 
-    fn write(&self, fields: Fields, write: &mut impl FnMut(&'static str, fmt::Arguments<'_>)) {
-        let Self { name, limit, remaining, more } = self;
-        match fields {
-            Fields::Draft11 => {
-                let (max, window) = (limit.max(), limit.window());
-                match window.as_secs() {
-                    seconds if window.subsec_nanos() == 0 => {
-                        write(POLICY, format_args!("\"{name}\";q={max};w={seconds}"));
-                    }
-                    _ => write(POLICY, format_args!("\"{name}\";q={max}")),
-                }
-                match more {
-                    Some(MorePermits { seconds, .. }) => {
-                        write(QUOTA, format_args!("\"{name}\";r={remaining};t={seconds}"));
-                    }
-                    None => write(QUOTA, format_args!("\"{name}\";r={remaining}")),
-                }
-            }
-            Fields::Legacy => {
-                write(LEGACY_LIMIT, format_args!("{}", limit.max()));
-                write(LEGACY_REMAINING, format_args!("{remaining}"));
-                if let Some(MorePermits { instant, .. }) = more {
-                    write(LEGACY_RESET, format_args!("{}", whole_seconds(*instant)));
-                }
-            }
-            Fields::None => {}
+/// The members of a list of structured fields.
+struct List<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item: Display>> Display for List<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, member) in (self.0)().enumerate() {
+            write!(f, "{}{member}", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// A quota as a member of `ratelimit-policy`.
+struct PolicyMember(Quota);
+
+impl Display for PolicyMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quota { name, limit, .. } = &self.0;
+        write!(f, "\"{name}\";q={}", limit.max())?;
+        match limit.window() {
+            window if window.subsec_nanos() == 0 => write!(f, ";w={}", window.as_secs()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A quota as a member of `ratelimit`.
+struct QuotaMember(Quota);
+
+impl Display for QuotaMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quota { name, remaining, more, .. } = &self.0;
+        write!(f, "\"{name}\";r={remaining}")?;
+        match more {
+            Some(MorePermits { seconds, .. }) => write!(f, ";t={seconds}"),
+            None => Ok(()),
         }
     }
 }
@@ -201,7 +259,7 @@ pub fn error_status(_error: &Error) -> u16 {
 
 /// Returns the body of the answer to a denied call: JSON of the type `application/problem+json`.
 ///
-/// `violated-policies` has the rule's name, as in the field `ratelimit-policy`. `retry_after_ms` is
+/// `violated-policies` has the name of the limit that denied, as in the field `ratelimit-policy`. `retry_after_ms` is
 /// [`Denied::retry_after`] in milliseconds, rounded up; a [final](Denied::is_final) denial has none.
 ///
 /// ```json
@@ -216,7 +274,7 @@ pub fn error_status(_error: &Error) -> u16 {
 #[must_use]
 pub fn problem(denied: &Denied) -> String {
     let (kind, status) = (Kind::of_denial(denied), status(denied));
-    let policy = PolicyName(denied.name());
+    let policy = PolicyName::of_described(&Decision::Denied(denied.clone()));
     let retry_after = denied.retry_after_millis();
     let retry_after = retry_after.map_or_else(String::new, |millis| format!(r#","retry_after_ms":{millis}"#));
     format!(r#"{{{kind},"status":{status},"violated-policies":["{policy}"]{retry_after}}}"#)
@@ -253,51 +311,5 @@ impl Display for Kind {
     }
 }
 
-// The name of a rule as a string of structured fields.
-
-/// The name of a rule as the content of a string of RFC 9651, and of JSON.
-///
-/// Printable ASCII stays as it is. Other characters and `%` are percent-encoded, so two names never have one text. The
-/// quote and the backslash get a backslash, as both grammars want it.
-struct PolicyName<'a>(&'a str);
-
-impl Display for PolicyName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0.bytes() {
-            match byte {
-                b'"' | b'\\' => {
-                    f.write_char('\\')?;
-                    f.write_char(char::from(byte))?;
-                }
-                b' '..=b'~' if byte != b'%' => f.write_char(char::from(byte))?,
-                _ => write!(f, "%{byte:02X}")?,
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(all(test, not(limiter_loom), feature = "redis", feature = "test-util"))]
 mod tests;
-
-#[cfg(test)]
-mod policy_name_tests {
-    use super::*;
-
-    #[test]
-    fn other_characters_than_printable_ascii_are_encoded() {
-        let cases = [
-            ("api", "api"),
-            ("user:{id}", "user:{id}"),
-            (r#"a "quoted" \ name"#, r#"a \"quoted\" \\ name"#),
-            ("größe", "gr%C3%B6%C3%9Fe"),
-            ("100%", "100%25"),
-            ("%C3", "%25C3"),
-            ("a\r\nb\u{7f}", "a%0D%0Ab%7F"),
-            ("", ""),
-        ];
-        for (name, text) in cases {
-            assert_eq!(PolicyName(name).to_string(), text);
-        }
-    }
-}

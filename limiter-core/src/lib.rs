@@ -20,7 +20,9 @@ mod health; // the state of a store, and its observers
 // The ground: threads, processes, futures and time.
 mod sync; // locks and atomics, loom's in its models; values of one process, which a child of `fork` does not share
 mod run; // blocking on a future, joining several, and containing panics
+mod background; // threads for futures without a caller that waits
 mod clock; // the only reader of the time that decides about limits
+mod until_done; // futures that end although their caller is dropped
 mod algorithm; // the arithmetic of one counter: pure, in whole numbers
 
 // What decides about permits.
@@ -32,9 +34,11 @@ mod metrics;
 mod overflow; // counts and reports of keys that share counters, for a full memory store
 mod store; // the stores: in memory, on Redis, and a slow one for tests
 mod local; // the state beside a shared store: standby limiter, denial cache, leases
+mod receipt; // receipts that travel: the text of a right to settle a call once
 mod usage; // the use of a limit after a charge
 mod decision; // decisions, made from replies, and the receipts that a refund needs
 pub mod http; // the answers of web services, as strings
+mod collected; // the quotas of a task's decisions, for the fields of its answer
 mod convert; // denials and failures as return values, responses of axum and statuses of tonic
 mod observer; // reports of decisions and failures: callbacks, series, log
 mod failure_policy; // the decision about a failed call
@@ -48,6 +52,7 @@ mod serde; // serialised forms of limits and rules
 mod limiter; // the limiter: methods, decisions by plan, and waiting calls
 mod builder; // the options of a limiter
 mod current; // the default limiter, and those of scopes
+mod permit; // the permit of an annotated call
 
 // What generated code and limiter-tower use.
 #[doc(hidden)]
@@ -63,7 +68,7 @@ pub use builder::{Builder, OnErrorSetting};
 pub use clock::ManualClock;
 pub use convert::{FromDenied, FromFailure};
 pub use current::InstallError;
-pub use decision::{Allowed, Decision, Denied};
+pub use decision::{Allowed, Decision, Denied, LimitState};
 pub use error::Source;
 pub use error::{Error, ErrorKind, OnError};
 pub use health::{Health, HealthState};
@@ -73,6 +78,8 @@ pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::{Change, Published, SharedRules};
 pub use limiter::{Limiter, Named};
 pub use overflow::Overflow;
+pub use permit::Permit;
+pub use receipt::Receipt;
 /// The version of the `redis` crate that [`Builder::client`] takes its client from.
 #[cfg(feature = "redis")]
 pub use redis;

@@ -1,9 +1,7 @@
 //! The limiter: a store with its failure policy, rules and observers.
 
 use std::fmt;
-use std::sync::Arc;
-#[cfg(feature = "rules")]
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crate::clock::Clock;
@@ -12,6 +10,7 @@ use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
 use crate::metrics::RulesRefused;
 use crate::observer::Observers;
+use crate::receipt::book::ReceiptBook;
 #[cfg(feature = "rules")]
 use crate::rule::FileWatch;
 use crate::rule::RuleTable;
@@ -28,6 +27,9 @@ mod decide;
 mod wait;
 mod planned;
 mod charge;
+mod settle;
+mod open_calls;
+mod receipts;
 mod named;
 mod rules;
 #[cfg(all(feature = "rules", feature = "redis"))]
@@ -35,6 +37,8 @@ mod shared_rules;
 pub(crate) mod wait_queue;
 
 pub use named::Named;
+pub use open_calls::OpenCall;
+use open_calls::OpenCalls;
 pub(crate) use planned::{FastDecision, RuleDecision, decision_of};
 #[cfg(all(feature = "rules", feature = "redis"))]
 use shared_rules::SharedRulesStatus;
@@ -82,10 +86,14 @@ pub(crate) struct Inside {
     pub(crate) exposes_keys: bool,
     pub(crate) clock: Clock,
     pub(crate) queues: Arc<WaitQueues>,
+    /// Made by the first call that is charged at its end.
+    pub(crate) open_calls: OnceLock<Arc<OpenCalls>>,
     pub(crate) limiter_id: LimiterId,
     /// The ids of the limiter in the parents of this process.
     pub(crate) parents: Vec<LimiterId>,
     pub(crate) built_at: SystemTime,
+    /// Present if the program has set a secret for them.
+    pub(crate) receipts: Option<Box<ReceiptBook>>,
     /// Makes the inside of a child of `fork` with these rules, and these ids of its parents.
     pub(crate) remake: Box<dyn Fn(RuleTable, Vec<LimiterId>) -> Self + Send + Sync>,
 }

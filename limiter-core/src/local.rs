@@ -13,8 +13,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
+use crate::request::settlement::{self, CounterChange};
+use crate::request::sharing::in_memory;
 use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreReply, sharing};
 use crate::{Key, Limit, Source};
 
@@ -51,7 +53,7 @@ pub(crate) enum LocalDecision {
     Ask(StoreTicket),
 }
 
-/// What a call brings to its decision by the store: the hash of its first counter, which its look-up has computed.
+/// The part that a call brings to its decision by the store: the hash of its first counter, which its look-up has computed.
 ///
 /// A look-up that decides nothing returns it. Calls without a look-up make one.
 #[must_use = "the store decides by it"]
@@ -89,6 +91,7 @@ impl Local {
         let mut counter = || *hash.get_or_insert_with(|| CounterHash::of(request));
         if options.leases
             && requests.len() == 1
+            && !request.role.is_postpaid()
             && request.limit.may_be_leased()
             && let Some(grant) = self.leases.take_from(request, &mut counter, needs_receipt)
         {
@@ -118,6 +121,12 @@ impl Local {
         }
         self.standby.server_failed(slots);
     }
+
+    /// The time since the last failure of a server of this slot; `None` if this process knows of none.
+    pub(crate) fn time_since_server_failure(&self, slot: u16, now: Moment) -> Option<Duration> {
+        let failed_at = self.standby.last_server_failure(slot)?;
+        Some(Duration::from_millis(now.floor_millis().saturating_sub(failed_at)))
+    }
 }
 
 // Calls that have failed, by the failure policy.
@@ -145,13 +154,39 @@ impl Local {
 
     /// Counts a failed charge in the standby limiter.
     pub(crate) fn charge_by_standby(&self, requests: &[Request<'_>]) -> CountedReply {
-        let DecisionReply { reply, per_request } = self.standby.charge(requests);
-        CountedReply { per_request, ..CountedReply::from_standby(reply) }
+        CountedReply::from_standby(self.standby.change(&settlement::charges(requests, in_memory), 0))
+    }
+
+    /// Gives back what changes return of permits that the standby limiter has granted. The reply is the standby limiter's.
+    /// What they charge is not charged here.
+    pub(crate) fn return_to_standby(&self, changes: &[CounterChange<'_>], info: &RefundInfo) -> CountedReply {
+        let uncharged = changes.iter().map(|change| (Request { cost: 0, ..change.charged }, change));
+        let returned: Vec<_> = uncharged.map(|(charged, change)| CounterChange { charged, ..*change }).collect();
+        let reply = self.standby.change(&returned, info.mirror_stamp);
+        self.denials.invalidate(&settlement::charged(changes));
+        CountedReply::from_standby(reply)
+    }
+
+    /// Charges permits to the lease of their counter. `None` if there is none in force with as many.
+    pub(crate) fn charge_lease(&self, requests: &[Request<'_>]) -> Option<LocalGrant> {
+        let [request] = requests else { return None };
+        self.leases.charge(request)
     }
 
     /// Decides a failed peek by the standby limiter.
-    pub(crate) fn peek_by_standby(&self, requests: &[Request<'_>]) -> CountedReply {
-        CountedReply::from_standby(self.standby.peek(requests))
+    pub(crate) fn peek_by_standby(&self, requests: &[Request<'_>], options: &CallOptions) -> CountedReply {
+        CountedReply::from_standby(match options.wants_reports {
+            true => self.peek_with_reports(requests),
+            false => self.standby.peek(requests).into(),
+        })
+    }
+
+    /// The reply of the standby limiter to a peek about several requests, with a report of each.
+    #[cold]
+    fn peek_with_reports(&self, requests: &[Request<'_>]) -> DecisionReply {
+        let mut per_request = PerRequest::default();
+        let reply = self.standby.peek_each(requests, &mut per_request);
+        DecisionReply::with_reports(reply, per_request)
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) use store_up::{StoreUp, show_stores};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
-use crate::request::{Request, RequestReport};
+use crate::request::{ChargeReply, Request, RequestReport};
 use crate::{Error, Source};
 
 /// Buckets for `rate_limited_store_seconds` and `rate_limited_wait_seconds`, in seconds: 50 µs to 1 s, with one bound at
@@ -86,6 +86,16 @@ events! {
     unconfigured(name: &'static str);
     /// Records the time that a call has waited for its permits since it began, for each rule.
     waited(began: Moment, clock: &Clock, names: &[&'static str]);
+    /// Records permits that a refund or a settlement gave back to counters of a rule.
+    refunded(name: &'static str, permits: u32);
+    /// Records a charge of these requests, for each rule.
+    charged(names: &[&'static str], requests: &[Request<'_>], charges: &[ChargeReply]);
+    /// Records what a settled call of a rule counts in addition, and what of that no counter had room for.
+    settled(name: &'static str, charged: u32, overdrawn: u32, uncounted: u32);
+    /// Records what a settled call of a rule should have counted in addition.
+    settle_failed(name: &'static str, charged: u32);
+    /// Records a charge that failed: no counter may have its permits.
+    charge_failed(names: &[&'static str], requests: &[Request<'_>]);
     /// Records a failure of the limiter.
     failed(error: &Error);
     /// Records decisions by shared counters.
@@ -95,10 +105,6 @@ events! {
     /// Records the version of the shared rules in force.
     shared_rules_version(version: u64);
 }
-
-/// Records permits that a refund gave back to counters of a rule.
-#[cfg(feature = "metrics")]
-pub(crate) use recording::refunded;
 
 // The events of the state that this module keeps.
 events! {

@@ -12,6 +12,7 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use crate::clock::Moment;
+use crate::collected;
 use crate::decision::DecisionContext;
 use crate::metrics::{self, CallOutcome, DecidedCall};
 use crate::overflow::{Overflows, Report};
@@ -72,6 +73,12 @@ impl Observers {
         !self.allowed.is_empty()
     }
 
+    /// Returns whether anything receives allowed calls: an observer, or the answer that the calling task works on.
+    #[inline]
+    pub(crate) fn receive_allowed(&self) -> bool {
+        self.observe_allowed() || collected::is_collecting()
+    }
+
     /// Returns whether a report of each request of an allowed call is used.
     #[inline]
     pub(crate) fn want_reports(&self) -> bool {
@@ -81,6 +88,7 @@ impl Observers {
     /// Reports a decision about one request.
     #[inline(always)]
     pub(crate) fn decided(&self, context: DecisionContext<'_>, decision: &Decision, time: Option<Moment>) {
+        collected::add(decision);
         match decision {
             Decision::Allowed(allowed) => {
                 record_allowed(context, allowed);
@@ -107,6 +115,7 @@ impl Observers {
         decision: &mut Decision,
         reports: impl FnOnce(&mut Allowed) -> Vec<Allowed>,
     ) {
+        collected::add(decision);
         match decision {
             Decision::Allowed(allowed) => {
                 record_allowed(context, allowed);

@@ -22,7 +22,7 @@ pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
-pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
+pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
     LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, counted_by, key, limit, limit_from,
@@ -44,6 +44,8 @@ pub struct AnnotatedFunction {
     /// The `leases` of the first rule, which most functions have alone, and of the others.
     leases: Option<bool>,
     leases_of_others: &'static [Option<bool>],
+    /// The rules that may be charged after a call, as flags. Empty if all may.
+    settled: &'static [bool],
     /// The position of the first rule in the caches of threads.
     first_rule: RuleId,
 }
@@ -52,7 +54,15 @@ impl AnnotatedFunction {
     /// Creates it from the names and the descriptions of its rules, in the same order.
     #[must_use]
     pub const fn new(names: &'static [&'static str], rules: &'static [RuleSite]) -> Self {
-        Self { names, rules, on_error: None, leases: None, leases_of_others: &[], first_rule: RuleId::new() }
+        Self {
+            names,
+            rules,
+            on_error: None,
+            leases: None,
+            leases_of_others: &[],
+            settled: &[],
+            first_rule: RuleId::new(),
+        }
     }
 
     #[must_use]
@@ -71,6 +81,13 @@ impl AnnotatedFunction {
         self
     }
 
+    /// Sets which of its rules may be charged after a call, in their order. Without it all may.
+    #[must_use]
+    pub const fn settled(mut self, settled: &'static [bool]) -> Self {
+        self.settled = settled;
+        self
+    }
+
     /// Returns the descriptions of its rules.
     #[must_use]
     pub fn rules(&self) -> &'static [RuleSite] {
@@ -85,6 +102,11 @@ impl AnnotatedFunction {
             Some(other) => self.leases_of_others.get(other).copied().flatten(),
         };
         CallSettings { leases, ..CallSettings::NONE }
+    }
+
+    /// Returns whether a rule may be charged after a call.
+    fn settles(&self, index: usize) -> bool {
+        self.settled.get(index).copied().unwrap_or(true)
     }
 
     /// The rule of an index.

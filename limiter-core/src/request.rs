@@ -9,10 +9,14 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::sync::seed;
 
+pub(crate) mod once;
 pub(crate) mod options;
+pub(crate) mod settlement;
 pub(crate) mod sharing;
 
+use once::ReceiptRefusal;
 pub(crate) use options::{CallOptions, CallSettings};
+pub(crate) use settlement::Settlement;
 
 /// The most requests of one decision. A script call for more would keep the server from others.
 pub(crate) const MAX_REQUESTS: usize = 128;
@@ -44,7 +48,7 @@ pub(crate) struct Request<'a> {
 /// most of them.
 ///
 /// A request that is observed takes nothing and denies nothing: the decision reports whether it would be allowed. Such
-/// requests are the last of a decision.
+/// requests are the last of a decision. A postpaid request needs its cost to be free, and takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Role(u32);
 
@@ -52,13 +56,15 @@ impl Role {
     /// The role of a request that shares no permits with others.
     pub(crate) const ADDED: Self = Self(0);
 
-    /// The bit of an observed request. The others are its lane.
+    /// The bit of an observed request.
     const OBSERVED: u32 = 1 << 31;
+    /// The bit of a postpaid request. The bits below are the lane.
+    const POSTPAID: u32 = 1 << 30;
 
     /// The role of a request for one limit of a rule, each by its position.
     pub(crate) fn of_limit(rule_index: usize, limit_index: usize) -> Self {
         let lane = u32::try_from(rule_index << u8::BITS | limit_index).unwrap_or(u32::MAX);
-        Self(lane & !Self::OBSERVED)
+        Self(lane & !Self::OBSERVED & !Self::POSTPAID)
     }
 
     /// The role of an observed request of the same lane.
@@ -68,6 +74,20 @@ impl Role {
 
     pub(crate) fn is_observed(self) -> bool {
         self.0 & Self::OBSERVED != 0
+    }
+
+    /// The role of a postpaid request of the same lane.
+    fn postpaid(self) -> Self {
+        Self(self.0 | Self::POSTPAID)
+    }
+
+    pub(crate) fn is_postpaid(self) -> bool {
+        self.0 & Self::POSTPAID != 0
+    }
+
+    /// The role of such a request whose counter no other lane uses.
+    pub(crate) fn without_lane(self) -> Self {
+        Self(self.0 & Self::POSTPAID)
     }
 }
 
@@ -89,6 +109,16 @@ impl Request<'_> {
     #[inline]
     pub(crate) fn counter_hash(&self) -> u64 {
         self.key.counter_hash(&seed(), CounterKind::from(self.limit))
+    }
+
+    /// The request that needs one permit to be free and takes none: the call is charged once its cost is known.
+    pub(crate) fn postpaid(self) -> Self {
+        Self { cost: 1, role: self.role.postpaid(), ..self }
+    }
+
+    /// The permits that it takes, if no other request uses its counter.
+    pub(crate) fn own_take(&self) -> u32 {
+        if self.role.is_postpaid() { 0 } else { self.cost }
     }
 
     /// The request with its cost multiplied by `count`.
@@ -132,6 +162,15 @@ impl OwnedRequest {
     /// Copies requests for a call that another thread decides, and for the call's receipt.
     pub(crate) fn copy_all(requests: &[Request<'_>]) -> Arc<[Self]> {
         requests.iter().map(Self::from).collect()
+    }
+
+    /// Copies requests for the receipt of a call that has taken their permits.
+    pub(crate) fn copy_taken(requests: &[Request<'_>]) -> Arc<[Self]> {
+        let taken = |request: &Request<'_>| match request.role.is_postpaid() {
+            true => Self { cost: 0, role: Role(request.role.0 & !Role::POSTPAID), ..Self::from(request) },
+            false => Self::from(request),
+        };
+        requests.iter().map(taken).collect()
     }
 
     pub(crate) fn as_request(&self) -> Request<'_> {
@@ -237,7 +276,7 @@ impl BatchEntryReply {
     }
 }
 
-/// The permits left of one request after an allowed decision, for observers.
+/// The permits left of one request after a decision, for observers and for [`Decision::limits`](crate::Decision::limits).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestReport {
     pub(crate) remaining: u32,
@@ -249,12 +288,14 @@ pub(crate) struct RequestReport {
 pub(crate) struct PerRequest {
     /// The time at which the permits of each request were taken; empty if they were taken together.
     pub(crate) stamps: Vec<u64>,
-    /// Empty unless the decision is allowed and [`CallOptions::wants_reports`] is set. Observed requests have none.
+    /// Empty unless [`CallOptions::wants_reports`] is set. Observed requests have none.
     pub(crate) reports: Vec<RequestReport>,
-    /// The reply about each observed request. Empty where the reports are.
+    /// The reply about each observed request. Empty where the reports are, and for a denial.
     pub(crate) observed: Vec<StoreReply>,
     /// The reply to the charge of each request. Only a charge has them.
     pub(crate) charges: Vec<ChargeReply>,
+    /// Present if the store refuses a receipt. It has changed nothing then.
+    pub(crate) refusal: Option<ReceiptRefusal>,
 }
 
 /// The reply to one decision, with the data of each request. Most replies have none.
@@ -275,6 +316,17 @@ impl DecisionReply {
     pub(crate) fn of_charges(charges: Vec<ChargeReply>, stamp: u64) -> Self {
         let per_request = PerRequest { charges, ..PerRequest::default() };
         Self { reply: StoreReply { stamp, ..StoreReply::ALLOWED }, per_request: Some(Arc::new(per_request)) }
+    }
+
+    /// The reply to a receipt that the store refuses.
+    pub(crate) fn refused(refusal: ReceiptRefusal) -> Self {
+        let per_request = PerRequest { refusal: Some(refusal), ..PerRequest::default() };
+        Self { reply: StoreReply { allowed: false, ..StoreReply::ALLOWED }, per_request: Some(Arc::new(per_request)) }
+    }
+
+    /// The reason if the store refuses a receipt.
+    pub(crate) fn refusal(&self) -> Option<ReceiptRefusal> {
+        self.per_request.as_ref()?.refusal
     }
 
     pub(crate) fn with_reports(reply: StoreReply, per_request: PerRequest) -> Self {
@@ -329,6 +381,12 @@ impl CountedReply {
         Self { per_request, ..Self::from_store(reply, mirror_stamp) }
     }
 
+    /// The reply to a charge of nothing by a lease whose level is unknown.
+    pub(crate) fn of_no_charge() -> Self {
+        let charged = DecisionReply::of_charges(vec![ChargeReply::default()], 0);
+        Self { source: Source::Lease, ..Self::from_charge(charged, 0) }
+    }
+
     /// The replies to the charges of the requests. Only a charge has them.
     pub(crate) fn charges(&self) -> &[ChargeReply] {
         self.per_request.as_ref().map_or(&[], |per_request| &per_request.charges)
@@ -346,12 +404,19 @@ impl CountedReply {
         }
     }
 
+    /// The reply of the store about several requests, with a report of each.
+    pub(crate) fn with_reports(reply: StoreReply, per_request: PerRequest) -> Self {
+        let DecisionReply { reply, per_request } = DecisionReply::with_reports(reply, per_request);
+        Self { per_request, ..Self::from_store(reply, 0) }
+    }
+
     pub(crate) fn from_denial_cache(reply: StoreReply) -> Self {
         Self { source: Source::DeniedUntil, ..Self::from_store(reply, 0) }
     }
 
-    pub(crate) fn from_standby(reply: StoreReply) -> Self {
-        Self { source: Source::Standby, ..Self::from_store(reply, reply.stamp) }
+    pub(crate) fn from_standby(reply: impl Into<DecisionReply>) -> Self {
+        let DecisionReply { reply, per_request } = reply.into();
+        Self { source: Source::Standby, per_request, ..Self::from_store(reply, reply.stamp) }
     }
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
@@ -384,6 +449,15 @@ impl RefundInfo {
     /// Returns it for a refund of at most so many permits of each request.
     pub(crate) fn with_max_permits(self, max_permits: u32) -> Self {
         Self { max_permits, ..self }
+    }
+
+    /// Returns it for some requests of the decision.
+    pub(crate) fn of_requests(&self, indices: &[usize]) -> Self {
+        let of_some = |per_request: &Arc<PerRequest>| {
+            let stamps: Vec<_> = indices.iter().filter_map(|index| per_request.stamps.get(*index).copied()).collect();
+            (!stamps.is_empty()).then(|| Arc::new(PerRequest { stamps, ..PerRequest::default() }))
+        };
+        Self { per_request: self.per_request.as_ref().and_then(of_some), ..self.clone() }
     }
 
     /// The stamp of one request of the decision.

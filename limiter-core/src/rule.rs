@@ -37,7 +37,7 @@ pub(crate) use levels::check_shared_text;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
 pub(crate) use plan::{OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleUse, Shadow, Trial, UnlimitedRule};
-pub(crate) use rule_ref::{KeyText, RuleId, RuleRef, UNCACHED, intern, log_apart, log_in_call};
+pub(crate) use rule_ref::{KeyText, RuleId, RuleRef, UNCACHED, intern, is_interned, log_apart, log_in_call};
 #[cfg(feature = "rules")]
 pub(crate) use rule_set::RulesStatus;
 pub(crate) use rule_set::TextPlace;
@@ -146,6 +146,18 @@ impl Rule {
         self
     }
 
+    /// Makes the rule postpaid: a call runs if one permit is free, takes none, and is charged once its cost is known, by
+    /// `settle` of the attribute or by [`Limiter::settle`](crate::Limiter::settle). A call that its code forgets to settle
+    /// counts nothing. Where nothing can settle calls, as in an attribute without `settle` and `permit`, each takes its cost,
+    /// and the log has a warning.
+    ///
+    /// It does not bound what starts at once: each call that begins before the first is charged may run. Where a budget must
+    /// hold, take an estimate instead.
+    pub fn postpaid(mut self, postpaid: bool) -> Self {
+        self.call.postpaid = Some(postpaid);
+        self
+    }
+
     /// Sets the layout in Redis for the rule's limits, or else for those of the attribute.
     ///
     /// [`Layout::Zset`] allows only one limit in the rule, and only a sliding window. If a limit of the rule does not
@@ -187,12 +199,13 @@ impl Rule {
 
     /// Returns the name of a setting that only a single rule can have, if there is one.
     fn setting_of_one_rule(&self) -> Option<&'static str> {
-        let Self { limits, algorithm, burst, layout, mode: _, call: _, overrides, key, place: _ } = self;
+        let Self { limits, algorithm, burst, layout, mode: _, call, overrides, key, place: _ } = self;
         let settings = [
             ("limit", !limits.is_empty()),
             ("algorithm", algorithm.is_some()),
             ("burst", burst.is_some()),
             ("layout", layout.is_some()),
+            ("postpaid", call.postpaid.is_some()),
             ("overriding", !overrides.is_empty()),
             ("key", key.is_some()),
         ];
@@ -462,6 +475,12 @@ impl RuleInForce {
     #[must_use]
     pub fn leases(&self) -> Option<bool> {
         self.call.leases
+    }
+
+    /// Returns whether calls are [postpaid](crate::Rule::postpaid), if that is configured. `None` for the attribute's setting.
+    #[must_use]
+    pub fn postpaid(&self) -> Option<bool> {
+        self.call.postpaid
     }
 
     /// The level that the limits come from.

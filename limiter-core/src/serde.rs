@@ -19,7 +19,7 @@ use crate::rule::format::{
     whole_millis, written_limits,
 };
 use crate::rule::message_text::{cut, list, quoted, wrong_name_problem};
-use crate::{Algorithm, KeyMatch, Layout, Limit, Mode, OnError, Origin, Rule, RuleInForce};
+use crate::{Algorithm, KeyMatch, Layout, Limit, Mode, OnError, Origin, Receipt, Rule, RuleInForce};
 
 mod rule;
 
@@ -118,7 +118,7 @@ impl<'de> Visitor<'de> for LimitVisitor {
             fields.begin(&name)?;
             match (&*name, field(&name)) {
                 ("limit", _) => parts.limits = vec![map.next_value::<LimitText>()?.0],
-                (_, Some(field)) if field.is_of_limit => {
+                (_, Some(field)) if field.is_of_limit() => {
                     map.next_value_seed(FieldReader { rule: &mut parts, field })?;
                 }
                 _ => return Err(de::Error::custom(FieldNames::of_limit().unknown_problem(&name))),
@@ -148,6 +148,36 @@ impl Visitor<'_> for LimitTextVisitor {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit, E> {
         parse_limit(text).map_err(E::custom)
+    }
+}
+
+// The serialised form of a receipt: its text.
+
+/// Writes the text of the receipt. Needs the feature `serde`.
+impl Serialize for Receipt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads the text of a receipt, and checks its form. Needs the feature `serde`.
+impl<'de> Deserialize<'de> for Receipt {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(ReceiptVisitor)
+    }
+}
+
+struct ReceiptVisitor;
+
+impl Visitor<'_> for ReceiptVisitor {
+    type Value = Receipt;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the text of a receipt")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Receipt, E> {
+        text.parse().map_err(E::custom)
     }
 }
 

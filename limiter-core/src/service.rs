@@ -1,16 +1,21 @@
 //! The items that limiter-tower uses. They are not part of the public API and may change with any version.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, iter, slice};
 
+use crate::collected;
+pub use crate::collected::CollectedQuotas;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
+pub use crate::limiter::OpenCall;
 use crate::limiter::{Inside, decision_of};
 use crate::local::StoreTicket;
 use crate::request::{CallOptions, CallSettings, Request};
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RegisteredRule, RuleUse, ServiceRule};
+pub use crate::until_done::UntilDone;
 use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
 
 /// The rule of a layer.
@@ -28,8 +33,13 @@ pub struct LimitedRequest<'a> {
     /// The index of the key's template.
     pub form: usize,
     pub cost: u32,
+    /// One permit must be free, and none is taken, whatever the cost. `None` leaves it to the settings of the rule, and
+    /// `Some(false)` is for a request that nothing charges afterwards.
+    pub postpaid: Option<bool>,
     /// The failure policy of rules that set none.
     pub on_error: Option<OnError>,
+    /// The decision has the state of each limit.
+    pub wants_limits: bool,
 }
 
 /// A request that was planned, for a shared store to decide. It has no key, which may move meanwhile.
@@ -87,7 +97,7 @@ impl TowerRule {
         let (rule, reference) = self.rule_use(slice::from_ref(limit), request);
         let inside = limiter.inside();
         let plan = inside.rules.plan_one(request.own_policy(), &rule, &reference).ok_or(None)?;
-        inside.try_decide(&plan).map_err(|ticket| UndecidedRequest::new(&plan, ticket))
+        collected::without(|| inside.try_decide(&plan)).map_err(|ticket| UndecidedRequest::new(&plan, ticket))
     }
 
     /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits.
@@ -106,7 +116,7 @@ impl TowerRule {
     ) -> Result<Decision, Error> {
         let inside = limiter.inside();
         let read = || self.plan(inside, limits, &request);
-        inside.decide_named(read, max_wait).await.map(decision_of)
+        collected::poll_without(pin!(inside.decide_named(read, max_wait))).await.map(decision_of)
     }
 
     /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
@@ -125,7 +135,29 @@ impl TowerRule {
     ) -> Result<Option<Decision>, Error> {
         let inside = limiter.inside();
         let read = || self.plan(inside, slice::from_ref(limit), &request);
-        Ok(inside.take_named(read).await?.map(decision_of))
+        Ok(collected::poll_without(pin!(inside.take_named(read))).await?.map(decision_of))
+    }
+
+    /// Begins a postpaid request, before the decision about it: at most `max_open` of a key are open in this process, until
+    /// what this returns is dropped. It returns nothing while no limit is enforced.
+    ///
+    /// It must be dropped after the charge. So each decision counts the charge of each request that is not open any more.
+    ///
+    /// # Errors
+    /// The denial of a request that is one too many. The observers get it.
+    pub fn begin(
+        &self,
+        limiter: &Limiter,
+        limits: &[Limit],
+        request: &LimitedRequest<'_>,
+        max_open: u32,
+    ) -> Result<Option<OpenCall>, Denied> {
+        let inside = limiter.inside();
+        match self.plan(inside, limits, request) {
+            Ok(plan) => inside.begin_call(&plan, request.key, max_open),
+            // The decision has this error.
+            Err(_) => Ok(None),
+        }
     }
 
     /// Denies a request in this process, because its peer has demanded a pause that lasts from [`now`] until its end, by
@@ -145,7 +177,9 @@ impl TowerRule {
 
     /// Plans a request under these limits and the settings of the rule.
     fn plan<'a>(&self, inside: &Inside, limits: &[Limit], request: &LimitedRequest<'a>) -> Result<Plan<'a>, Error> {
-        inside.rules.plan(request.own_policy(), &iter::once(self.rule_use(limits, request)))
+        let mut plan = inside.rules.plan(request.own_policy(), &iter::once(self.rule_use(limits, request)))?;
+        plan.options.wants_reports |= request.wants_limits;
+        Ok(plan)
     }
 
     fn rule_use<'a, 'l>(
@@ -153,9 +187,10 @@ impl TowerRule {
         limits: &'l [Limit],
         request: &LimitedRequest<'a>,
     ) -> (RuleUse<'a, 'l>, ServiceRule<'l>) {
-        let LimitedRequest { key, form, cost, .. } = *request;
+        let LimitedRequest { key, form, cost, postpaid, .. } = *request;
         let (name, limits) = (self.decision_name(), OwnLimits::Layer(limits));
-        (RuleUse { rule_index: 0, name, key, limits, cost, own: CallSettings::NONE }, self.service_rule(form))
+        let own = CallSettings { postpaid, ..CallSettings::NONE };
+        (RuleUse { rule_index: 0, name, key, limits, cost, own }, self.service_rule(form))
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {
@@ -194,7 +229,8 @@ impl UndecidedRequest {
         let Self { generation, options, name, limit, cost, ticket } = self;
         let request = [Request::new(key, limit, cost)];
         let requests = Planned::Single { rule_index: 0, name: [name], request };
-        limiter.inside().decide(&Plan { generation, options, requests }, ticket).await.map(decision_of)
+        let plan = Plan { generation, options, requests };
+        collected::poll_without(pin!(limiter.inside().decide(&plan, ticket))).await.map(decision_of)
     }
 }
 
@@ -236,7 +272,14 @@ mod tests {
     fn a_request_of_a_layer_is_planned_once() {
         let limiter = Builder::default().misconfigured(Error::new(ErrorKind::Unavailable, "no server"));
         let (layer, key, limit) = (TowerRule::new("layer", &[], None), Key::new("a"), Limit::WIDEST);
-        let request = LimitedRequest { key: &key, form: 0, cost: 1, on_error: Some(OnError::Raise) };
+        let request = LimitedRequest {
+            key: &key,
+            form: 0,
+            cost: 1,
+            postpaid: None,
+            on_error: Some(OnError::Raise),
+            wants_limits: false,
+        };
         let undecided = layer.try_decide(&limiter, &limit, &request).expect_err("a shared store").expect("one request");
         limiter.set_rules(RuleSet::new().rule("layer", Rule::new().mode(Mode::Deny))).expect("valid");
         let error = block_on(undecided.decide(&limiter, &key)).expect_err("the policy and the mode of its plan");
@@ -248,7 +291,8 @@ mod tests {
     #[test]
     fn a_layer_above_the_most_registered_rules_has_its_settings() {
         let (layer, key) = (TowerRule::unregistered("layer"), Key::new("a"));
-        let request = LimitedRequest { key: &key, form: 0, cost: 1, on_error: None };
+        let request =
+            LimitedRequest { key: &key, form: 0, cost: 1, postpaid: None, on_error: None, wants_limits: false };
         let limiter = Builder::default().build().expect("valid");
         let decide = || layer.try_decide(&limiter, &Limit::WIDEST, &request).expect("a store in memory");
         assert!(decide().is_allowed());

@@ -1,4 +1,4 @@
-//! The use of a limit after a charge.
+//! The use of a limit after a charge or a settlement.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,21 +19,39 @@ pub struct Usage {
 impl Usage {
     /// The use after a charge of these requests. There is at least one.
     pub(crate) fn new(requests: &[Request<'_>], counted: &CountedReply) -> Self {
-        let charges = counted.charges();
+        Self::of_requests(requests, counted, |_| true)
+    }
+
+    /// The use after a charge of the requests that `is_meant` selects by their positions.
+    pub(crate) fn of_requests(
+        requests: &[Request<'_>],
+        counted: &CountedReply,
+        is_meant: impl Fn(usize) -> bool,
+    ) -> Self {
+        let charged = || requests.iter().zip(counted.charges()).enumerate();
+        let charges = || charged().filter(|(index, _)| is_meant(*index)).map(|(_, charge)| charge);
         let tightest = |(_, charge): &(&Request<'_>, &ChargeReply)| (u32::MAX - charge.overdrawn, charge.remaining);
-        let (limit, charge) = requests
-            .iter()
-            .zip(charges)
+        let (limit, charge) = charges()
             .min_by_key(tightest)
             .map_or((Limit::WIDEST, ChargeReply::default()), |(request, charge)| (request.limit, *charge));
-        let uncounted = charges.iter().map(|charge| charge.uncounted).max().unwrap_or(0);
+        let uncounted = charges().map(|(_, charge)| charge.uncounted).max().unwrap_or(0);
         Self { limit, source: counted.source, charge: ChargeReply { uncounted, ..charge } }
+    }
+
+    /// The use after a charge of one counter of the store in memory.
+    pub(crate) fn of_one(limit: Limit, charge: ChargeReply) -> Self {
+        Self { limit, source: Source::Store, charge }
+    }
+
+    /// The use after a charge that is counted nowhere.
+    pub(crate) fn of_uncounted(limit: Limit, source: Source, cost: u32, remaining: u32) -> Self {
+        let charge = ChargeReply { uncounted: cost, remaining, ..ChargeReply::default() };
+        Self { limit, source, charge }
     }
 
     /// The use after a charge that is counted nowhere, under a rule of this limit: [`Source::Mode`].
     pub(crate) fn uncounted_by_mode(limit: Limit, cost: u32, remaining: u32) -> Self {
-        let charge = ChargeReply { uncounted: cost, remaining, ..ChargeReply::default() };
-        Self { limit, source: Source::Mode, charge }
+        Self::of_uncounted(limit, Source::Mode, cost, remaining)
     }
 
     /// The permits that are left, 0 while more count than the limit allows.

@@ -10,11 +10,12 @@
 //! so that the borrows of the user's expressions end before the first await.
 
 mod branch;
+mod caught;
 mod decision;
 mod key;
 mod outcome;
-mod recover;
 mod rule;
+mod settle;
 mod site;
 mod source_text;
 mod spans;

@@ -23,12 +23,13 @@ pub(crate) enum Argument {
     Fallback,
     OnError,
     Recover,
+    Settle,
     Permit,
     Limiter,
     Crate,
 }
 
-const NAMES: [(&str, Argument); 18] = [
+const NAMES: [(&str, Argument); 19] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
@@ -44,13 +45,14 @@ const NAMES: [(&str, Argument); 18] = [
     ("fallback", Argument::Fallback),
     ("on_error", Argument::OnError),
     ("recover", Argument::Recover),
+    ("settle", Argument::Settle),
     ("permit", Argument::Permit),
     ("limiter", Argument::Limiter),
     ("crate", Argument::Crate),
 ];
 
 /// Names of the arguments in other limiters and in older interfaces.
-const SYNONYMS: [(&str, &[&str]); 15] = [
+const SYNONYMS: [(&str, &[&str]); 16] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
     ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time", "windows"]),
@@ -63,6 +65,7 @@ const SYNONYMS: [(&str, &[&str]); 15] = [
     ("fallback", &["default", "degrade", "degrade_callback", "fallback_fn", "fallback_method", "on_denied", "or_else"]),
     ("on_error", &["error", "error_callback", "error_handler", "fail", "on_err", "on_fail", "on_failure", "policy"]),
     ("recover", &["catch", "on_body_error", "rescue"]),
+    ("settle", &["actual", "charge", "postpaid", "reconcile", "usage"]),
     ("permit", &["allowed", "bind", "decision", "guard", "receipt"]),
     ("limiter", &["backend", "client", "redis", "store", "using", "with"]),
     ("crate", &["crate_path", "krate"]),

@@ -3,7 +3,8 @@
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{
-    GenericArgument, PathArguments, ReturnType, Signature, Type, TypeGroup, TypeParamBound, TypeParen, TypePath,
+    GenericArgument, Path, PathArguments, PathSegment, ReturnType, Signature, Type, TypeGroup, TypeParamBound,
+    TypeParen, TypePath, parse_quote,
 };
 
 use crate::item::Function;
@@ -41,6 +42,67 @@ pub(crate) fn contains_impl_trait(function: &Function) -> bool {
         Some(value) => mentions(value, "impl"),
         None => false,
     }
+}
+
+/// Returns the type with `_` for each part that the signature hides as an `impl Trait`.
+pub(crate) fn visible(value: &Type) -> Type {
+    let mut visible = value.clone();
+    hide(&mut visible);
+    if mentions(&visible, "impl") { parse_quote!(_) } else { visible }
+}
+
+fn hide(value: &mut Type) {
+    match value {
+        Type::ImplTrait(_) => *value = parse_quote!(_),
+        _ => parts(value).into_iter().for_each(hide),
+    }
+}
+
+/// Returns whether a value of this type sends its content later. The names of the traits are those of `futures`.
+pub(crate) fn is_stream(value: &Type) -> bool {
+    contains_stream(&mut value.clone())
+}
+
+fn contains_stream(value: &mut Type) -> bool {
+    let is_stream_bound = |bound: &TypeParamBound| match bound {
+        TypeParamBound::Trait(bound) => is_last(&bound.path, &["Stream", "TryStream"]),
+        _ => false,
+    };
+    match value {
+        Type::ImplTrait(value) => value.bounds.iter().any(is_stream_bound),
+        Type::TraitObject(value) => value.bounds.iter().any(is_stream_bound),
+        Type::Path(value) if is_last(&value.path, &["BoxStream", "LocalBoxStream"]) => true,
+        _ => parts(value).into_iter().any(contains_stream),
+    }
+}
+
+fn is_last(path: &Path, names: &[&str]) -> bool {
+    path.segments.last().is_some_and(|segment| names.iter().any(|name| segment.ident == name))
+}
+
+/// Returns the types that a type is written with, such as the two of a `Result`.
+fn parts(value: &mut Type) -> Vec<&mut Type> {
+    match value {
+        Type::Array(value) => vec![&mut value.elem],
+        Type::Group(value) => vec![&mut value.elem],
+        Type::Paren(value) => vec![&mut value.elem],
+        Type::Reference(value) => vec![&mut value.elem],
+        Type::Slice(value) => vec![&mut value.elem],
+        Type::Tuple(value) => value.elems.iter_mut().collect(),
+        Type::Path(value) => value.path.segments.iter_mut().flat_map(type_arguments).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn type_arguments(segment: &mut PathSegment) -> Vec<&mut Type> {
+    let PathArguments::AngleBracketed(arguments) = &mut segment.arguments else { return Vec::new() };
+    let mut types = Vec::new();
+    for argument in &mut arguments.args {
+        if let GenericArgument::Type(value) = argument {
+            types.push(value);
+        }
+    }
+    types
 }
 
 /// Returns the return type of a function that only makes a future, which runs after the function has returned.

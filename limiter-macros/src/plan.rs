@@ -14,10 +14,27 @@ pub(crate) struct Plan {
     pub(crate) limiter: Limiter,
     pub(crate) wait: Option<Given<u64>>,
     pub(crate) on_error: FailurePolicy,
-    pub(crate) recover: Option<Recovery>,
+    /// The type of the body's value, if an argument needs that value.
+    pub(crate) caught: Option<Type>,
+    /// The handler of the body's own errors.
+    pub(crate) recover: Option<Outcome>,
     /// The variable of the body that holds the decision.
     pub(crate) permit: Option<Ident>,
     pub(crate) rebinding: Rebinding,
+}
+
+impl Plan {
+    /// Returns whether a rule counts what the call has cost.
+    pub(crate) fn settles(&self) -> bool {
+        self.rules.iter().any(|rule| rule.settle.is_some())
+    }
+
+    /// Returns whether a call of the rule may take nothing and be charged afterwards. Without `settle` and `permit` a cost
+    /// of 0 is none.
+    pub(crate) fn may_be_postpaid(&self, rule: &Rule) -> bool {
+        (rule.settle.is_some() || self.permit.is_some())
+            && matches!(rule.cost, Given::Literal(0) | Given::Expression(_))
+    }
 }
 
 /// The rule of one attribute.
@@ -30,6 +47,7 @@ pub(crate) struct Rule {
     pub(crate) cost: Given<u32>,
     pub(crate) when: Option<Expr>,
     pub(crate) leases: Option<LitBool>,
+    pub(crate) settle: Option<Settle>,
     pub(crate) on_denied: Outcome,
 }
 
@@ -178,11 +196,10 @@ pub(crate) enum Policy {
     Standby,
 }
 
-/// The handler of the body's own errors.
-pub(crate) struct Recovery {
-    /// The return type of the function.
-    pub(crate) returned: Type,
-    pub(crate) outcome: Outcome,
+/// The function that returns the cost of a call, from a reference to what its body returned.
+pub(crate) enum Settle {
+    Function(ExprPath),
+    Closure(ExprClosure),
 }
 
 /// The reason why the function returns another value than its body's.

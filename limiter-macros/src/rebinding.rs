@@ -17,7 +17,7 @@ use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature};
 
 use crate::item::Function;
 use crate::params::{binds_any, is_condition, mentions, renamed};
-use crate::pattern::{bindings, borrowing_pattern, immutable, plain_name};
+use crate::pattern::{as_used, bindings, borrowing_pattern, immutable, plain_name};
 
 #[derive(Default)]
 pub(crate) struct Rebinding {
@@ -117,7 +117,7 @@ impl Rebound {
             }
             None => {
                 for (name, mutability) in bindings(&self.argument.pat) {
-                    let lints = self.lints();
+                    let (lints, name) = (self.lints(), as_used(&name));
                     lets.extend(quote!(#(#conditions)* #(#lints)* let #mutability #name = #name;));
                 }
             }

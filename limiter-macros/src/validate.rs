@@ -13,6 +13,7 @@ mod outcome;
 mod permit;
 mod recover;
 mod rule;
+mod settle;
 mod skip;
 mod wait;
 
@@ -59,23 +60,28 @@ pub(crate) fn validate(subject: &Subject<'_>, errors: &mut Errors) -> Option<Pla
     names::check(subject, errors);
     once::check(rules, errors);
     let facade = errors.take(facade::facade(once::value(rules, Argument::Crate)));
-    let planned: Vec<_> = rules.iter().map(|args| rule::rule(args, function, params, errors)).collect();
+    let planned: Vec<_> = rules.iter().map(|args| rule::rule(args, subject, params, errors)).collect();
     let on_error = errors.take(outcome::on_error(once::written(rules, Argument::OnError), function, params));
     let recover = recover::recover(once::written(rules, Argument::Recover), function, params, errors);
+    let settled = settle::returned(subject, errors);
     let permit = permit::permit(subject, params, errors);
     let limiter = limiter(rules, errors);
     let wait = wait::wait(once::value(rules, Argument::Wait), errors);
 
     let rules: Option<Vec<_>> = planned.into_iter().collect();
     let (facade, rules, on_error) = (facade?, rules?, on_error?);
+    let (caught, recover) = match recover {
+        Some((returned, outcome)) => (Some(returned), Some(outcome)),
+        None => (settled, None),
+    };
     let forwards_arguments =
         |outcome: &Outcome| matches!(outcome, Outcome::Function { passed: Passed::Arguments(_), .. });
     let reasons = Reasons {
         forwarded: rules.iter().any(|rule| forwards_arguments(&rule.on_denied)),
-        owned: recover.is_some() && function.signature.asyncness.is_some(),
+        owned: caught.is_some() && function.signature.asyncness.is_some(),
     };
     let rebinding = Rebinding::new(function, reasons, &all_values(subject.rules));
-    errors.is_empty().then_some(Plan { facade, rules, limiter, wait, on_error, recover, permit, rebinding })
+    errors.is_empty().then_some(Plan { facade, rules, limiter, wait, on_error, caught, recover, permit, rebinding })
 }
 
 fn limiter(rules: &[Args], errors: &mut Errors) -> Limiter {

@@ -45,7 +45,9 @@ pub use fork::{Child, Ended, ForkLibrary, fork};
 pub use full::{full_or, is_full};
 pub use names::HangingNames;
 pub use nodes::{NodeId, Promotion};
-pub use oracle::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict};
+pub use oracle::{
+    Charged, FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict,
+};
 pub use proxy::Proxy;
 pub use random::Random;
 pub use resp::{Client, Reply};

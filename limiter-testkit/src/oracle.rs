@@ -54,6 +54,40 @@ pub struct Verdict {
     pub reset_after: u64,
 }
 
+/// The expected use of a limit after a charge, which takes permits whether they fit or not. A wait is in the oracle's unit of
+/// time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charged {
+    /// The permits that the counter had no room for.
+    pub uncounted: u32,
+    /// The permits left.
+    pub remaining: u32,
+    /// The permits beyond the limit.
+    pub overdrawn: u32,
+    /// The wait after which all permits are free if no other call is made.
+    pub reset_after: u64,
+}
+
+impl Charged {
+    /// The use of a counter with so many permits of a limit of `capacity`, after a charge of which some were not counted.
+    fn new(uncounted: u64, used: u64, capacity: u64, reset_after: u64) -> Self {
+        let [uncounted, remaining, overdrawn] =
+            [uncounted, capacity.saturating_sub(used), used.saturating_sub(capacity)]
+                .map(|permits| u32::try_from(permits).expect("a counter holds at most the largest number"));
+        Self { uncounted, remaining, overdrawn, reset_after }
+    }
+}
+
+/// Returns how many permits of a charge a counter counts that holds at most `most`, of which `used` are in use, and how many
+/// it does not.
+fn counted_part(cost: u32, used: u64, most: u64) -> (u32, u64) {
+    let counted = u64::from(cost).min(most.saturating_sub(used));
+    (u32::try_from(counted).expect("at most the cost"), u64::from(cost) - counted)
+}
+
+/// The most permits that count in a window.
+const MAX_PERMITS: u64 = u32::MAX as u64;
+
 impl Oracle {
     /// Creates an oracle without a history.
     #[must_use]
@@ -67,9 +101,26 @@ impl Oracle {
         if !before.allowed || cost == 0 {
             return before;
         }
+        self.take(now_ms, window_ms, cost);
+        let after = self.peek(now_ms, window_ms, max, 0);
+        Verdict { remaining: after.remaining, reset_after: after.reset_after, ..before }
+    }
+
+    /// Takes permits whether they fit or not: as many as make 2^32 - 1 with those that count, and at most `most`.
+    pub fn charge(&mut self, now_ms: u64, window_ms: u64, max: u32, (cost, most): (u32, u32)) -> Charged {
+        let used = self.used(now_ms, window_ms);
+        let (counted, uncounted) = counted_part(cost, used, MAX_PERMITS.min(used + u64::from(most)));
+        if counted > 0 {
+            self.take(now_ms, window_ms, counted);
+        }
+        let reset_after = self.peek(now_ms, window_ms, max, 0).reset_after;
+        Charged::new(uncounted, self.used(now_ms, window_ms), max.into(), reset_after)
+    }
+
+    fn take(&mut self, now_ms: u64, window_ms: u64, cost: u32) {
         let Some(instant_ms) = self.instant(now_ms, window_ms) else {
             *self = Self::default();
-            return self.check(now_ms, window_ms, max, cost);
+            return self.take(now_ms, window_ms, cost);
         };
         let stamp_ms = self.taken.last().map_or(now_ms, |last| now_ms.max(last.stamp_ms));
         if self.counting(now_ms, window_ms).is_empty() {
@@ -77,8 +128,6 @@ impl Oracle {
         }
         self.latest_change_ms = instant_ms;
         self.taken.push(TakenPermits { stamp_ms, cost });
-        let after = self.peek(now_ms, window_ms, max, 0);
-        Verdict { remaining: after.remaining, reset_after: after.reset_after, ..before }
     }
 
     /// Decides a call without recording it. `remaining` and `reset_after` are those before the call.

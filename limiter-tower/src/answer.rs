@@ -96,13 +96,13 @@ impl<B: Default, F: Fn(&Parts, &Denied) -> Response<B>> Answer<B> for CustomAnsw
     }
 }
 
-/// Answers of a layer that gives permits back by the status of HTTP.
+/// Answers of a layer that settles requests by the status of HTTP.
 #[derive(Clone, Debug)]
-pub struct RefundingAnswer<A>(pub(crate) A);
+pub struct SettlingAnswer<A>(pub(crate) A);
 
-impl<A: HttpAnswer> HttpAnswer for RefundingAnswer<A> {}
+impl<A: HttpAnswer> HttpAnswer for SettlingAnswer<A> {}
 
-impl<B, A: Answer<B>> Answer<B> for RefundingAnswer<A> {
+impl<B, A: Answer<B>> Answer<B> for SettlingAnswer<A> {
     fn denied(&self, parts: &Parts, denied: &Denied) -> Response<B> {
         self.0.denied(parts, denied)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use limiter_core::private::{LimiterHandle, current};
-use limiter_core::service::{LimitedRequest, TowerRule, UndecidedRequest};
+use limiter_core::service::{LimitedRequest, OpenCall, TowerRule, UndecidedRequest};
 use limiter_core::{Allowed, Decision, Denied, Error, Limit, Limiter};
 
 use crate::key::{PartialKey, RequestKey};
@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::piece_name::{PieceName, template};
 use crate::quota_fields::FieldWriter;
 use crate::repeated::RepeatedLog;
+use crate::settlement::Settlement;
 
 /// The piece of requests that lack their key and share a quota. Its value is empty.
 const MISSING: &str = "missing";
@@ -21,7 +22,7 @@ const MISSING: &str = "missing";
 /// The limit of a layer.
 pub(crate) struct LayerLimit<K> {
     pub(crate) options: Options,
-    rule: TowerRule,
+    pub(crate) rule: TowerRule,
     key: Arc<K>,
     /// The key of requests that lack a piece and share a quota.
     missing_key: PartialKey,
@@ -58,8 +59,10 @@ pub(crate) enum Outcome {
 /// The permit of an allowed request.
 pub(crate) struct Permit {
     pub(crate) allowed: Allowed,
-    /// The limiter that decided; `None` unless the answer may give the permit back.
+    /// The limiter that decided; `None` unless the answer settles the request.
     pub(crate) limiter: Option<Limiter>,
+    /// Its place among the open requests of its key. `None` unless these are bounded.
+    pub(crate) open: Option<Box<OpenCall>>,
 }
 
 /// The reason why the service does not get a request.
@@ -130,19 +133,24 @@ impl<K: RequestKey> LayerLimit<K> {
 
     fn try_decide(&self, prepared: &PreparedRequest) -> Result<Outcome, Option<UndecidedRequest>> {
         let Options { more_limits, wait, .. } = &self.options;
-        if !wait.is_zero() || !more_limits.is_empty() {
+        if !wait.is_zero() || !more_limits.is_empty() || self.is_postpaid() {
             return Err(None);
         }
         let limiter = self.limiter();
         let decision = self.rule.try_decide(&limiter, &prepared.limit, &self.request(prepared))?;
-        Ok(self.outcome(decision, &limiter))
+        Ok(self.outcome(decision, &limiter, None))
     }
 
-    fn outcome(&self, decision: Decision, limiter: &Limiter) -> Outcome {
+    /// Returns whether requests take nothing, and are charged by their answer.
+    pub(crate) fn is_postpaid(&self) -> bool {
+        self.options.settlement.as_ref().is_some_and(Settlement::is_postpaid)
+    }
+
+    fn outcome(&self, decision: Decision, limiter: &Limiter, open: Option<Box<OpenCall>>) -> Outcome {
         match decision {
             Decision::Allowed(allowed) => {
-                let limiter = self.options.refund_if.is_some().then(|| limiter.clone());
-                Outcome::Pass(Some(Permit { allowed, limiter }))
+                let limiter = self.options.settlement.is_some().then(|| limiter.clone());
+                Outcome::Pass(Some(Permit { allowed, limiter, open }))
             }
             Decision::Denied(denied) => Outcome::Reject(Rejected::Denied(denied)),
         }
@@ -163,22 +171,46 @@ impl<K: RequestKey> LayerLimit<K> {
         // An undecided request is polled first at its call, so this is the limiter that has planned it.
         let limiter = self.limiter();
         let decision = match prepared.undecided.take() {
-            Some(undecided) => undecided.decide(&limiter, &prepared.key.key).await,
-            None => {
-                let Options { more_limits, wait, .. } = &self.options;
-                let limits: Vec<_> = [prepared.limit].iter().chain(more_limits).copied().collect();
-                self.rule.decide(&limiter, &limits, self.request(&prepared), *wait).await
-            }
+            Some(undecided) => undecided.decide(&limiter, &prepared.key.key).await.map(|decision| (decision, None)),
+            None => self.decide(&limiter, &prepared).await,
         };
         match decision {
-            Ok(decision) => self.outcome(decision, &limiter),
+            Ok((decision, open)) => self.outcome(decision, &limiter, open),
             Err(error) => Outcome::Reject(Rejected::Failed(error)),
         }
     }
 
+    /// Decides about a request under all limits of the layer. If its answer charges it, it is open from here on.
+    async fn decide(
+        &self,
+        limiter: &Limiter,
+        prepared: &PreparedRequest,
+    ) -> Result<(Decision, Option<Box<OpenCall>>), Error> {
+        let (limits, request) = (self.limits(prepared), self.request(prepared));
+        let open = match self.is_postpaid() {
+            true => self.rule.begin(limiter, &limits, &request, self.options.max_open),
+            false => Ok(None),
+        };
+        match open {
+            Ok(open) => {
+                let decision = self.rule.decide(limiter, &limits, request, self.options.wait).await?;
+                Ok((decision, open.map(Box::new)))
+            }
+            Err(denied) => Ok((Decision::Denied(denied), None)),
+        }
+    }
+
+    /// The limits of a request.
+    fn limits(&self, prepared: &PreparedRequest) -> Vec<Limit> {
+        [prepared.limit].iter().chain(&self.options.more_limits).copied().collect()
+    }
+
     fn request<'a>(&self, prepared: &'a PreparedRequest) -> LimitedRequest<'a> {
         let PreparedRequest { key: PartialKey { key, form }, cost, .. } = prepared;
-        LimitedRequest { key, form: *form, cost: *cost, on_error: self.options.on_error }
+        let postpaid = self.options.settlement.as_ref().and_then(Settlement::postpaid);
+        let on_error = self.options.on_error;
+        let wants_limits = self.fields.describe_each();
+        LimitedRequest { key, form: *form, cost: *cost, postpaid, on_error, wants_limits }
     }
 
     /// Adds limit and cost to the key of a request. `Err` for a request that lacks its key.

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use http::request::Parts;
 use http::{Request, Response};
+use limiter_core::service::UntilDone;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -13,7 +14,7 @@ use crate::answer::Answer;
 use crate::decide::Outcome;
 use crate::decision_future::DecisionFuture;
 use crate::key::RequestKey;
-use crate::permit::{AnswerSteps, RefundFuture, pass};
+use crate::permit::{AnswerSteps, pass};
 use crate::shared::Shared;
 
 pin_project! {
@@ -36,8 +37,8 @@ pin_project! {
         Passing { call: Option<Passing<S, B>> },
         /// The inner service has the request.
         Passed { #[pin] future: F, steps: Option<AnswerSteps> },
-        /// The permits are given back.
-        Refunding { refund: RefundFuture, response: Option<Response<C>> },
+        /// The request is settled by its answer.
+        Settling { settling: UntilDone, response: Option<Response<C>> },
         /// The inner service does not get the request.
         Answered { response: Option<Response<C>> },
     }
@@ -104,14 +105,17 @@ where
                     State::Passed { future: service.call(Request::from_parts(parts, body)), steps: Some(steps) }
                 }
                 StateProjection::Passed { future, steps } => {
-                    let mut response = ready!(future.poll(context))?;
-                    match steps.take().and_then(|steps| steps.apply(&mut response)) {
-                        Some(refund) => State::Refunding { refund, response: Some(response) },
+                    let answered = ready!(future.poll(context));
+                    // After an error they are dropped here: the request is not open any more.
+                    let steps = steps.take();
+                    let mut response = answered?;
+                    match steps.and_then(|steps| steps.apply(&mut response)) {
+                        Some(settling) => State::Settling { settling, response: Some(response) },
                         None => return Poll::Ready(Ok(response)),
                     }
                 }
-                StateProjection::Refunding { refund, response } => {
-                    ready!(refund.as_mut().poll(context));
+                StateProjection::Settling { settling, response } => {
+                    ready!(Pin::new(settling).poll(context));
                     return Poll::Ready(Ok(response.take().expect("not polled after it was ready")));
                 }
                 StateProjection::Answered { response } => {

@@ -11,7 +11,7 @@ use limiter_core::service::TowerRule;
 use limiter_core::{Denied, Limit, Limiter, OnError};
 use tower_layer::Layer;
 
-use crate::answer::{CustomAnswer, HttpAnswer, ProblemAnswer, RefundingAnswer};
+use crate::answer::{CustomAnswer, HttpAnswer, ProblemAnswer, SettlingAnswer};
 use crate::client_ip::ClientIp;
 use crate::decide::LayerLimit;
 use crate::key::{MAX_FORMS, RequestKey};
@@ -19,7 +19,11 @@ use crate::missing::Missing;
 use crate::options::Options;
 use crate::piece_name::PieceNames;
 use crate::service::RateLimit;
+use crate::settlement::Settlement;
 use crate::shared::Shared;
+
+/// The most requests of a key that are open in a process, if they are charged by their answer.
+const DEFAULT_MAX_OPEN: u32 = 20;
 
 /// A layer of `tower` that limits the requests of a service.
 ///
@@ -92,7 +96,8 @@ impl RateLimitLayer {
             limiter: None,
             on_error: None,
             fields: Fields::default(),
-            refund_if: None,
+            settlement: None,
+            max_open: DEFAULT_MAX_OPEN,
         };
         Self::of_parts(options, Arc::new(ClientIp::default()), ProblemAnswer)
     }
@@ -110,6 +115,14 @@ impl<K, A> RateLimitLayer<K, A> {
     {
         let LayerParts { options, key, answer: present, .. } = &*self.parts;
         RateLimitLayer::of_parts(options.clone(), Arc::clone(key), answer(present.clone()))
+    }
+
+    /// Returns a layer that settles requests by the status of their answers.
+    fn with_settlement(self, settlement: Settlement) -> RateLimitLayer<K, SettlingAnswer<A>>
+    where
+        A: Clone,
+    {
+        self.with_options(|options| options.settlement = Some(settlement)).with_answer(SettlingAnswer)
     }
 
     /// Returns a layer with changed options.
@@ -137,8 +150,8 @@ impl<K, A: Clone> RateLimitLayer<K, A> {
         RateLimitLayer::of_parts(options.clone(), Arc::new(key), answer.clone())
     }
 
-    /// Adds a limit: a request takes permits of all limits, or of none. The fields describe the limit with the fewest
-    /// permits left, or the one that denied.
+    /// Adds a limit: a request takes permits of all limits, or of none. The fields describe each of them, under the name of
+    /// the rule and the window, such as `api-1s` and `api-1d`.
     ///
     /// Limits of one algorithm and one window have one count, of which a request takes its permits once: with `10/1m` and
     /// `4/1m` four requests are allowed.
@@ -204,31 +217,113 @@ impl<K, A: Clone> RateLimitLayer<K, A> {
         self.with_answer(|_| CustomAnswer(Arc::new(denied)))
     }
 
-    /// Gives the permits of a request back after an answer for which `refund_if` returns `true`. So only failed log-ins
-    /// count, or only successes.
+    /// Gives the permits of a request back after an answer for which `refund_if` returns `true`. So only failures count, or
+    /// only successes.
     ///
-    /// While such requests are under way their permits are taken. The answer waits for the refund. If that fails, or the
-    /// client disconnects before, or the service returns an error, the permits stay taken. The layer keeps a copy of the
-    /// request's head for it.
+    /// While such requests are under way their permits are taken: see [`charge_if`](RateLimitLayer::charge_if) for requests
+    /// that take none. The answer waits for the refund. A client that disconnects meanwhile does not prevent it. The permits
+    /// stay taken if it fails, if the client disconnects before the service has answered, or if the service returns an
+    /// error. The layer keeps a copy of the request's head for it.
+    ///
+    /// It replaces a `charge_if` or `settle_if` before it: the last one that is set holds.
     ///
     /// ```
     /// use limiter_tower::{ClientIp, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), limiter_core::Error> {
-    /// // At most 5 failed log-ins.
-    /// let layer = RateLimitLayer::new("log-in", "5/15min".parse()?)
+    /// // Requests that the service has refused to serve do not count.
+    /// let layer = RateLimitLayer::new("export", "5/15min".parse()?)
     ///     .key(ClientIp::peer())
-    ///     .refund_if(|_, status| status != 401);
+    ///     .refund_if(|_, status| status == 503);
     /// # let _ = layer;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn refund_if<F>(self, refund_if: F) -> RateLimitLayer<K, RefundingAnswer<A>>
+    pub fn refund_if<F>(self, refund_if: F) -> RateLimitLayer<K, SettlingAnswer<A>>
     where
         F: Fn(&Parts, StatusCode) -> bool + Send + Sync + 'static,
         A: HttpAnswer,
     {
-        self.with_options(|options| options.refund_if = Some(Arc::new(refund_if))).with_answer(RefundingAnswer)
+        self.with_settlement(Settlement::Refund(Arc::new(refund_if)))
+    }
+
+    /// Makes a request count what `settle_if` returns for its answer, instead of the [`cost`](RateLimitLayer::cost) that it
+    /// has taken before. `None` leaves that.
+    ///
+    /// What it did not need goes back, as by [`refund_if`](RateLimitLayer::refund_if), and what it needed in addition is
+    /// charged whether it fits or not: see [`Limiter::settle`]. If the service has settled the request itself, nothing
+    /// changes. A settlement that fails is a warning in the log. Otherwise it is as for a refund.
+    ///
+    /// It replaces a `refund_if` or `charge_if` before it: the last one that is set holds.
+    ///
+    /// ```
+    /// use limiter_tower::{ClientIp, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), limiter_core::Error> {
+    /// // A page that is not there costs ten.
+    /// let layer = RateLimitLayer::new("pages", "100/min".parse()?)
+    ///     .settle_if(|_, status| if status == 404 { Some(10) } else { None });
+    /// # let _: RateLimitLayer<ClientIp, _> = layer;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle_if<F>(self, settle_if: F) -> RateLimitLayer<K, SettlingAnswer<A>>
+    where
+        F: Fn(&Parts, StatusCode) -> Option<u32> + Send + Sync + 'static,
+        A: HttpAnswer,
+    {
+        self.with_settlement(Settlement::Settle(Arc::new(settle_if)))
+    }
+
+    /// Charges a request by its answer: `charge_if` returns the permits that it counts. Before, it takes none, and is
+    /// allowed while one permit is left. So requests that turn out to be free never deny each other.
+    ///
+    /// A limit alone does not bound how many such requests start before the first charge.
+    /// [`open_at_most`](RateLimitLayer::open_at_most) does: by default a key has at most 20 in each process.
+    ///
+    /// A charge counts whether it fits or not, as by [`Limiter::settle`]. The answer waits for it, so that the client's
+    /// next request finds it counted; the fields of the answer are from before. Nothing is charged if the client disconnects
+    /// before the service has answered, or if the service returns an error or panics. A client that disconnects later does
+    /// not prevent the charge. A charge that fails is a warning in the log. The layer keeps a copy of the request's head for
+    /// it.
+    ///
+    /// [`cost`](RateLimitLayer::cost) has no effect then. It replaces a `refund_if` or `settle_if` before it: the last one
+    /// that is set holds.
+    ///
+    /// ```
+    /// use limiter_tower::{ClientIp, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), limiter_core::Error> {
+    /// // Five failed log-ins, and any number of successful ones.
+    /// let layer = RateLimitLayer::new("log-in", "5/15min".parse()?)
+    ///     .key(ClientIp::peer())
+    ///     .charge_if(|_, status| if status == 401 { 1 } else { 0 })
+    ///     .open_at_most(3);
+    /// # let _ = layer;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn charge_if<F>(self, charge_if: F) -> RateLimitLayer<K, SettlingAnswer<A>>
+    where
+        F: Fn(&Parts, StatusCode) -> u32 + Send + Sync + 'static,
+        A: HttpAnswer,
+    {
+        self.with_settlement(Settlement::Charge(Arc::new(charge_if)))
+    }
+
+    /// Sets the most requests of a key that have no answer yet, in this process, if they are charged by
+    /// [`charge_if`](RateLimitLayer::charge_if). Otherwise it has no effect. The default is 20.
+    ///
+    /// Further ones are denied: the denial describes the layer's first limit, with a
+    /// [`retry_after`](Denied::retry_after) of 1 s and the source [`DeniedUntil`](limiter_core::Source::DeniedUntil), and
+    /// no store is called. A request is open from before its decision until its charge is counted, or until the service has
+    /// returned an error, or its future is dropped. The body of an answer may be under way longer.
+    ///
+    /// So at most this many requests of a key, in each process, start after the limit was exceeded: in `n` processes
+    /// `n * most`. Layers of one key and one limiter count together. Under a rule that is off or in shadow mode there is no
+    /// bound.
+    pub fn open_at_most(self, most: u32) -> Self {
+        self.with_options(|options| options.max_open = most)
     }
 
     /// Answers as gRPC does, with a status in the trailers alone: `RESOURCE_EXHAUSTED` with `RetryInfo`, `UNAVAILABLE`

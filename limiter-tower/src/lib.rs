@@ -11,6 +11,7 @@ mod missing;
 mod repeated;
 mod quota_fields;
 mod answer;
+mod settlement;
 mod options;
 mod decide;
 mod permit;
@@ -19,12 +20,14 @@ mod decision_future;
 mod future;
 mod service;
 mod layer;
+mod fields_layer;
 mod outgoing;
 
 #[cfg(feature = "tonic")]
 pub use answer::GrpcAnswer;
-pub use answer::{CustomAnswer, ProblemAnswer, RefundingAnswer};
+pub use answer::{CustomAnswer, ProblemAnswer, SettlingAnswer};
 pub use client_ip::ClientIp;
+pub use fields_layer::{FieldsFuture, RateLimitFields, RateLimitFieldsLayer};
 pub use future::ResponseFuture;
 pub use key::{Everyone, Extension, Header, KeyAsync, KeyFn, Method, Or, RequestKey, key_async, key_fn};
 #[cfg(feature = "axum")]
@@ -32,7 +35,8 @@ pub use key::{MatchedPath, PathParam};
 pub use layer::RateLimitLayer;
 pub use missing::Missing;
 pub use outgoing::{
-    DemandedPause, OneKey, Outgoing, OutgoingError, OutgoingFuture, OutgoingKey, OutgoingLayer, RetryAfter, retry_after,
+    ChargeIf, DemandedPause, OneKey, OnePermit, Outgoing, OutgoingCost, OutgoingError, OutgoingFuture, OutgoingKey,
+    OutgoingLayer, RefundIf, RetryAfter, retry_after,
 };
 pub use peer::Peer;
 pub use service::RateLimit;

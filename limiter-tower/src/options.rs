@@ -4,15 +4,14 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use http::request::Parts;
 use limiter_core::http::Fields;
 use limiter_core::{Limit, Limiter, OnError};
 
 use crate::missing::Missing;
+use crate::settlement::Settlement;
 
 type FnOfParts<R> = Arc<dyn Fn(&Parts) -> R + Send + Sync>;
-pub(crate) type RefundIf = Arc<dyn Fn(&Parts, StatusCode) -> bool + Send + Sync>;
 
 /// The options of a layer, except for those with a type of their own.
 #[derive(Clone)]
@@ -28,7 +27,9 @@ pub(crate) struct Options {
     pub(crate) limiter: Option<Limiter>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) fields: Fields,
-    pub(crate) refund_if: Option<RefundIf>,
+    pub(crate) settlement: Option<Settlement>,
+    /// The most requests of a key that are open in this process, if they are charged by their answer.
+    pub(crate) max_open: u32,
 }
 
 impl Debug for Options {

@@ -4,11 +4,12 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
 
-use limiter_core::service::TowerRule;
+use limiter_core::service::{LimitedRequest, TowerRule};
 use limiter_core::{Key, Limit, Limiter, OnError};
 use tower_layer::Layer;
 
 mod choices;
+mod cost;
 mod error;
 mod future;
 mod pauses;
@@ -17,6 +18,7 @@ mod retry_after;
 mod service;
 
 pub use choices::{DemandedPause, OneKey, OutgoingKey, RetryAfter};
+pub use cost::{ChargeIf, OnePermit, OutgoingCost, RefundIf};
 pub use error::OutgoingError;
 pub use future::OutgoingFuture;
 use permission::OutgoingLimit;
@@ -72,13 +74,15 @@ pub use service::Outgoing;
 /// counts as allowed twice for observers and metrics.
 ///
 /// # Cancel safety
-/// A call that is dropped while it waits takes no permit, and one that is dropped after it was sent has taken its permit.
-/// While the store decides or a permit goes back, it may stay taken.
+/// A call that is dropped while it waits takes no permit, and one that is dropped after it was sent has taken its permit. One
+/// that is [charged by its response](OutgoingLayer::charge_if) is charged nothing before that. While the store decides or a
+/// permit goes back, it may stay taken.
 #[must_use = "a layer has no effect until it is added to a client"]
-pub struct OutgoingLayer<K = OneKey, P = RetryAfter> {
+pub struct OutgoingLayer<K = OneKey, P = RetryAfter, C = OnePermit> {
     options: OutgoingOptions,
     key: Arc<K>,
     pause: Arc<P>,
+    cost: Arc<C>,
     limit: Arc<OutgoingLimit>,
 }
 
@@ -90,6 +94,26 @@ struct OutgoingOptions {
     longest_pause: Duration,
     limiter: Option<Limiter>,
     on_error: Option<OnError>,
+    payment: Payment,
+}
+
+/// The time at which a call takes its permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payment {
+    /// A permit, before it is sent.
+    Prepaid,
+    /// A permit, before it is sent, and its response may give them back.
+    Refundable,
+    /// Permits, after its response.
+    Postpaid,
+}
+
+impl OutgoingOptions {
+    /// Returns the request of a call.
+    fn request<'a>(&self, key: &'a Key) -> LimitedRequest<'a> {
+        let (postpaid, on_error) = (Some(self.payment == Payment::Postpaid), self.on_error);
+        LimitedRequest { key, form: 0, cost: 1, postpaid, on_error, wants_limits: false }
+    }
 }
 
 impl OutgoingLayer {
@@ -104,32 +128,83 @@ impl OutgoingLayer {
             longest_pause: Duration::from_secs(300),
             limiter: None,
             on_error: None,
+            payment: Payment::Prepaid,
         };
         let key = Arc::new(OneKey(Key::new(&rule)));
         let limit = Arc::new(OutgoingLimit::new(TowerRule::new(&rule, &[], Some(limit))));
-        Self { options, key, pause: Arc::new(RetryAfter), limit }
+        Self { options, key, pause: Arc::new(RetryAfter), cost: Arc::new(OnePermit), limit }
     }
 }
 
-impl<K, P> OutgoingLayer<K, P> {
+impl<K, P, C> OutgoingLayer<K, P, C> {
     /// Sets the key of each call, for a peer that limits its clients' users or tenants, or for several peers. Calls of
     /// one key share the limit and the pauses.
-    pub fn key_by<R, F>(self, key: F) -> OutgoingLayer<F, P>
+    pub fn key_by<R, F>(self, key: F) -> OutgoingLayer<F, P, C>
     where
         F: Fn(&R) -> Key + Send + Sync + 'static,
     {
-        let Self { options, pause, limit, .. } = self;
-        OutgoingLayer { options, key: Arc::new(key), pause, limit }
+        let Self { options, pause, cost, limit, .. } = self;
+        OutgoingLayer { options, key: Arc::new(key), pause, cost, limit }
     }
 
     /// Sets the pause that a response demands: `None` for no pause. The default is [`RetryAfter`], for responses of the
     /// crate `http`. [`retry_after`] reads the field of other types.
-    pub fn pause_by<R, F>(self, pause: F) -> OutgoingLayer<K, F>
+    pub fn pause_by<R, F>(self, pause: F) -> OutgoingLayer<K, F, C>
     where
         F: Fn(&R) -> Option<Duration> + Send + Sync + 'static,
     {
-        let Self { options, key, limit, .. } = self;
-        OutgoingLayer { options, key, pause: Arc::new(pause), limit }
+        let Self { options, key, cost, limit, .. } = self;
+        OutgoingLayer { options, key, pause: Arc::new(pause), cost, limit }
+    }
+
+    /// Gives the permit of a call back after a response for which `refund_if` returns `true`, such as one that the peer does
+    /// not count.
+    ///
+    /// The response waits for the refund, which is done although its future is dropped meanwhile. It replaces a `charge_if`
+    /// before it.
+    pub fn refund_if<R, F>(self, refund_if: F) -> OutgoingLayer<K, P, RefundIf<F>>
+    where
+        F: Fn(&R) -> bool + Send + Sync + 'static,
+    {
+        self.with_cost(RefundIf(refund_if), Payment::Refundable)
+    }
+
+    /// Charges a call by its response: `charge_if` returns the permits that it counts, such as the points that the peer
+    /// states. Before, it takes none, and is sent while one permit is left.
+    ///
+    /// A charge counts whether it fits or not, as by [`Limiter::settle`]. The response waits for it, and it is done although
+    /// the response's future is dropped meanwhile. A call without a response is charged nothing. It
+    /// replaces a `refund_if` before it.
+    ///
+    /// **The limit does not bound how many calls are sent before the first response.** Put a client with a limit of
+    /// concurrency inside of the layer: its place is free after the charge.
+    ///
+    /// ```
+    /// use http::{Response, header::HeaderName};
+    /// use limiter_tower::OutgoingLayer;
+    ///
+    /// # fn main() -> Result<(), limiter_core::Error> {
+    /// static POINTS: HeaderName = HeaderName::from_static("x-points");
+    /// let layer = OutgoingLayer::new("partner", "1000/min".parse()?)
+    ///     .charge_if(|response: &Response<String>| {
+    ///         let points = response.headers().get(&POINTS).and_then(|points| points.to_str().ok());
+    ///         points.and_then(|points| points.parse().ok()).unwrap_or(1)
+    ///     });
+    /// # let _ = layer;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn charge_if<R, F>(self, charge_if: F) -> OutgoingLayer<K, P, ChargeIf<F>>
+    where
+        F: Fn(&R) -> u32 + Send + Sync + 'static,
+    {
+        self.with_cost(ChargeIf(charge_if), Payment::Postpaid)
+    }
+
+    fn with_cost<D>(self, cost: D, payment: Payment) -> OutgoingLayer<K, P, D> {
+        let Self { options, key, pause, limit, .. } = self;
+        let options = OutgoingOptions { payment, ..options };
+        OutgoingLayer { options, key, pause, cost: Arc::new(cost), limit }
     }
 
     /// Sets the longest time that a call waits for its permit and for the end of a pause. Default: it does not wait.
@@ -157,22 +232,27 @@ impl<K, P> OutgoingLayer<K, P> {
     }
 }
 
-impl<S, K, P> Layer<S> for OutgoingLayer<K, P> {
-    type Service = Outgoing<S, K, P>;
+impl<S, K, P, C> Layer<S> for OutgoingLayer<K, P, C> {
+    type Service = Outgoing<S, K, P, C>;
 
-    fn layer(&self, inner: S) -> Outgoing<S, K, P> {
+    fn layer(&self, inner: S) -> Outgoing<S, K, P, C> {
         Outgoing::new(inner, self.clone())
     }
 }
 
-impl<K, P> Clone for OutgoingLayer<K, P> {
+impl<K, P, C> Clone for OutgoingLayer<K, P, C> {
     fn clone(&self) -> Self {
-        let Self { options, key, pause, limit } = self;
-        Self { options: options.clone(), key: Arc::clone(key), pause: Arc::clone(pause), limit: Arc::clone(limit) }
+        Self {
+            options: self.options.clone(),
+            key: Arc::clone(&self.key),
+            pause: Arc::clone(&self.pause),
+            cost: Arc::clone(&self.cost),
+            limit: Arc::clone(&self.limit),
+        }
     }
 }
 
-impl<K, P> Debug for OutgoingLayer<K, P> {
+impl<K, P, C> Debug for OutgoingLayer<K, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutgoingLayer")
             .field("options", &self.options)

@@ -1,36 +1,32 @@
-//! The permit of a request that the inner service gets: the fields of its answer, and its refund.
+//! The permit of a request that the inner service gets: the fields of its answer, and its settlement.
 
 use std::fmt::{self, Debug};
-use std::pin::Pin;
 
 use http::Response;
 use http::request::Parts;
-use limiter_core::{Allowed, Decision, Limiter};
+use limiter_core::Decision;
+use limiter_core::service::UntilDone;
 
 use crate::decide::{LayerLimit, Permit};
 use crate::key::RequestKey;
-use crate::options::RefundIf;
 use crate::quota_fields::QuotaFields;
 use crate::repeated::add_permit;
-
-pub(crate) type RefundFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+use crate::settlement::{Settlement, Unsettled};
 
 /// The steps that the answer to a request takes.
 #[derive(Default)]
 pub(crate) struct AnswerSteps {
     fields: QuotaFields,
-    /// `None` unless the answer may give the permits back.
-    refund: Option<Box<Refund>>,
+    /// `None` unless the answer settles the request.
+    settling: Option<Box<SettlingSteps>>,
 }
 
-/// The permits of a request, which its answer may give back.
-struct Refund {
-    refund_if: RefundIf,
+/// The settlement of a request, whose answer is not there yet.
+struct SettlingSteps {
+    settlement: Settlement,
     /// A copy of the request's head.
     parts: Parts,
-    allowed: Allowed,
-    limiter: Limiter,
-    rule: String,
+    unsettled: Unsettled,
 }
 
 /// Prepares a request for the inner service: its extensions get the permit.
@@ -39,14 +35,18 @@ pub(crate) fn pass<K: RequestKey>(
     permit: Option<Permit>,
     mut parts: Parts,
 ) -> (Parts, AnswerSteps) {
-    let Some(Permit { allowed, limiter }) = permit else { return (parts, AnswerSteps::default()) };
-    let refund = limit.options.refund_if.as_ref().zip(limiter).map(|(refund_if, limiter)| {
-        Box::new(Refund {
-            refund_if: refund_if.clone(),
+    let Some(Permit { allowed, limiter, open }) = permit else { return (parts, AnswerSteps::default()) };
+    let settling = limit.options.settlement.as_ref().zip(limiter).map(|(settlement, limiter)| {
+        Box::new(SettlingSteps {
+            settlement: settlement.clone(),
             parts: parts.clone(),
-            allowed: allowed.clone(),
-            limiter,
-            rule: limit.options.rule.clone(),
+            unsettled: Unsettled {
+                rule: limit.rule.clone(),
+                limiter,
+                allowed: allowed.clone(),
+                is_postpaid: settlement.is_postpaid(),
+                open,
+            },
         })
     });
     let decision = Decision::Allowed(allowed);
@@ -54,23 +54,18 @@ pub(crate) fn pass<K: RequestKey>(
     if let Decision::Allowed(allowed) = decision {
         add_permit(allowed, &mut parts);
     }
-    (parts, AnswerSteps { fields, refund })
+    (parts, AnswerSteps { fields, settling })
 }
 
 impl AnswerSteps {
-    /// Adds the fields to an answer, except to a redirect. Returns the refund that the answer waits for.
-    pub(crate) fn apply<C>(self, response: &mut Response<C>) -> Option<RefundFuture> {
-        let Self { fields, refund } = self;
+    /// Adds the fields to an answer, except to a redirect. Returns the settlement that the answer waits for.
+    pub(crate) fn apply<C>(self, response: &mut Response<C>) -> Option<UntilDone> {
+        let Self { fields, settling } = self;
         if !response.status().is_redirection() {
             fields.add_to(response.headers_mut());
         }
-        let refund = refund.filter(|refund| (refund.refund_if)(&refund.parts, response.status()))?;
-        Some(Box::pin(async move {
-            let Refund { allowed, limiter, rule, .. } = *refund;
-            if let Err(error) = limiter.refund(&allowed).await {
-                tracing::warn!(target: "rate_limited", rule, %error, "a refund failed: the permits stay taken");
-            }
-        }))
+        let SettlingSteps { settlement, parts, unsettled } = *settling?;
+        unsettled.settle(settlement.actual_cost(&parts, response.status())?)
     }
 }
 

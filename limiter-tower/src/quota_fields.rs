@@ -30,13 +30,18 @@ impl FieldWriter {
         Self { fields, limit, policy: OnceLock::new() }
     }
 
+    /// Returns whether the fields describe each of several limits.
+    pub(crate) fn describe_each(&self) -> bool {
+        self.fields == Fields::Draft11
+    }
+
     /// Returns the fields of the answer to a decision.
     pub(crate) fn fields_of(&self, decision: &Decision) -> QuotaFields {
         let mut all = QuotaFields::default();
-        let mut places = all.0.iter_mut();
+        let (mut places, is_lone) = (all.0.iter_mut(), decision.limits().nth(1).is_none());
         write_fields(decision, self.fields, |name, text| {
             let new = || FieldText::of(text).to_value();
-            let is_cached = name == POLICY && decision.limit() == self.limit;
+            let is_cached = name == POLICY && is_lone && decision.limit() == self.limit;
             let value = match self.policy.get().filter(|_| is_cached) {
                 Some(value) => Some(value.clone()),
                 None if is_cached => new().map(|value| self.policy.get_or_init(|| value).clone()),
@@ -69,20 +74,20 @@ impl QuotaFields {
 }
 
 /// The text of a field, on the stack unless it is long: a value is then one allocation.
-struct FieldText {
+pub(crate) struct FieldText {
     short: [u8; 96],
     len: usize,
     long: String,
 }
 
 impl FieldText {
-    fn of(text: fmt::Arguments<'_>) -> Self {
+    pub(crate) fn of(text: fmt::Arguments<'_>) -> Self {
         let mut field = Self { short: [0; 96], len: 0, long: String::new() };
         let _ = field.write_fmt(text);
         field
     }
 
-    fn to_value(&self) -> Option<HeaderValue> {
+    pub(crate) fn to_value(&self) -> Option<HeaderValue> {
         let text = if self.long.is_empty() { self.short.get(..self.len)? } else { self.long.as_bytes() };
         HeaderValue::from_bytes(text).ok()
     }

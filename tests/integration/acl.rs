@@ -33,7 +33,7 @@ fn set_rules(server: &RedisServer, rules: &[&str]) {
 }
 
 fn builder_for_url(url: &str) -> Builder {
-    Limiter::builder().url(url).deadline(Duration::from_secs(5)).on_error(OnError::Raise)
+    Limiter::builder().url(url).deadline(Duration::from_secs(5)).on_error(OnError::Raise).receipt_secret([7; 32])
 }
 
 fn server_without_permissions() -> RedisServer {
@@ -72,6 +72,9 @@ async fn run_every_operation(limiter: &Limiter, limit: &Limit) -> Result<(), Err
         limiter.refund(&both).await?;
     }
     let _ = limiter.peek(&a, limit).await?;
+    if limit.layout() == Layout::Compact {
+        use_receipt(limiter, limit).await?;
+    }
     // Enough concurrent calls that several keys share a batch. Of different costs, they are read together.
     let keys: Vec<_> = (0..64).map(|number| key(&format!("k{number}"))).collect();
     try_join_all(keys.iter().zip([1, 2].into_iter().cycle()).map(|(key, cost)| limiter.check_n(key, limit, cost)))
@@ -83,6 +86,12 @@ async fn run_every_operation(limiter: &Limiter, limit: &Limit) -> Result<(), Err
     tokio::time::sleep(Duration::from_millis(5)).await;
     let _ = limiter.check(&key("brief"), &brief).await?;
     limiter.reset(&a, limit).await
+}
+
+async fn use_receipt(limiter: &Limiter, limit: &Limit) -> Result<(), Error> {
+    let key = key("receipt");
+    let Decision::Allowed(allowed) = limiter.check(&key, limit).await? else { panic!("five are allowed") };
+    limiter.refund_receipt(&key, &limiter.receipt(&key, &allowed)?).await
 }
 
 /// Returns a limit with a longer window, which extends the life of the same set.
@@ -119,6 +128,22 @@ async fn documented_rules_are_minimal_with_another_database() {
 #[tokio::test]
 async fn documented_rules_are_minimal_for_sorted_sets() {
     assert_rules_are_minimal("zset", RedisServer::url, Layout::Zset).await;
+}
+
+/// The mark of a receipt is a string.
+#[tokio::test]
+async fn receipts_of_sorted_sets_need_one_more_permission() {
+    let (server, mut rules) = (server_without_permissions(), documented_rules("zset"));
+    set_rules(&server, &rules);
+    let limiter = builder_for_url(&server.url()).connect().await.expect("a server");
+    let limit = limit("5/1h").with_layout(Layout::Zset).expect("a sliding window");
+    let refused = use_receipt(&limiter, &limit).await.expect_err("SET is missing");
+    assert_eq!(refused.kind(), ErrorKind::Refused);
+    assert_eq!(limiter.peek(&key("receipt"), &limit).await.expect("allowed").remaining(), 4, "nothing was given back");
+    rules.push("+set");
+    set_rules(&server, &rules);
+    use_receipt(&limiter, &limit).await.expect("allowed");
+    assert_eq!(limiter.peek(&key("receipt"), &limit).await.expect("allowed").remaining(), 4);
 }
 
 /// Hashed keys need no other rules. Another prefix needs a rule for that prefix.

@@ -5,6 +5,7 @@ mod configured;
 #[path = "../ui/pass/lints.rs"]
 mod lints;
 mod permit;
+mod settle;
 mod size;
 
 use std::fmt;

@@ -7,6 +7,8 @@ use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, Sl
 use rate_limited::{Decision, ErrorKind, Key, Layout, Limit, Limiter, Mode, OnError, Rule, RuleSet, Source, Usage};
 use tokio::task::JoinSet;
 
+mod killed_processes;
+
 use crate::cluster;
 use crate::support::{LONG_DEADLINE, Subject, builder_for, limit, poll_once};
 
@@ -250,14 +252,17 @@ async fn a_charge_fails_as_a_refund_does_and_counts_in_the_standby_limiter() {
 /// The store has no record of the charge, so it must not decide alone as long as that counts.
 #[tokio::test]
 async fn a_charge_that_the_standby_limiter_counted_holds_while_the_store_is_there() {
-    let server = RedisServer::shared();
-    let builder = builder_for(server).max_in_flight(1).deadline(LONG_DEADLINE).busy_poll(Duration::ZERO);
+    let mut server = RedisServer::start();
+    let builder = builder_for(&server).max_in_flight(1).deadline(LONG_DEADLINE).busy_poll(Duration::ZERO);
     let limiter = builder.connect().await.expect("a server");
+    // The call in flight has no reply before the charge.
+    server.pause();
     let (held, key, limit) = (Key::new("held"), Key::new("a"), limit("5/1h"));
     let in_flight = poll_once(vec![Box::pin(limiter.check(&held, &limit))]).await;
     let usage = limiter.charge(&key, &limit, 7).await.expect("the standby limiter");
     assert_eq!((usage.overdrawn(), usage.source()), (2, Source::Standby));
     drop(in_flight);
+    server.resume();
     let denied = limiter.check(&key, &limit).await.expect("a decision");
     assert_eq!((denied.is_denied(), denied.source()), (true, Source::Standby));
 }

@@ -1,7 +1,10 @@
 //! The layer for services of tower.
 
 mod answers;
+mod charges;
+mod each_limit;
 mod grpc;
+mod handlers;
 mod keys;
 mod outgoing;
 mod outgoing_grpc;

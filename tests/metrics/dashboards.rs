@@ -59,6 +59,7 @@ async fn record_everything() {
     let _ = memory.named("full").check(&key("c"), &limit).await.expect("decides");
     let waited = memory.named("waited").wait(&key("d"), &limit, Duration::from_secs(1)).await.expect("decides");
     memory.refund(&waited.into_result().expect("allowed")).await.expect("refunds");
+    memory.named("charged").charge(&key("e"), &limit, 5).await.expect("charges");
     memory.scope(unconfigured()).await;
     let invalid = RuleSet::new().rule("enforced", Rule::new().deadline(Duration::ZERO));
     assert!(memory.set_rules(invalid).is_err());

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rate_limited::{Builder, ErrorKind, Limiter, ManualClock, Mode, OnError, Rule, RuleSet, rate_limited};
+use rate_limited::{Algorithm, Builder, ErrorKind, Limiter, ManualClock, Mode, OnError, Rule, RuleSet, rate_limited};
 
 use crate::recorder::Collector;
 use crate::{key, limit};
@@ -79,6 +79,59 @@ async fn a_cost_counts_as_so_many_permits_and_a_refund_gives_them_back() {
     assert_eq!(of_rule("rate_limited_permits_total", "costly"), 7.0);
     assert_eq!(of_rule("rate_limited_refunds_total", "costly"), 7.0);
     assert_eq!(of_rule("rate_limited_near_limit_total", "costly"), 0.0);
+}
+
+/// The permits of charges: counted, of those beyond the limit, and without a counter because it was full or failed.
+fn charges(rule: &str) -> [f64; 4] {
+    let uncounted = |reason| {
+        let series = format!(r#"rate_limited_uncounted_total{{rule="{rule}",reason="{reason}"}}"#);
+        Collector::installed().value(&series).unwrap_or_default()
+    };
+    let [counted, overdrawn] =
+        ["rate_limited_charges_total", "rate_limited_overdrawn_total"].map(|name| of_rule(name, rule));
+    [counted, overdrawn, uncounted("full"), uncounted("error")]
+}
+
+#[tokio::test]
+async fn a_charge_counts_its_permits_those_beyond_the_limit_and_those_that_no_counter_has() {
+    let limiter = limiter(|builder| builder.rule("charged-off", Rule::new().mode(Mode::Off)));
+    let bucket = limit("10/1m").with_algorithm(Algorithm::TokenBucket);
+    let charge = async |rule, cost| {
+        limiter.named(rule).charge(&key("a"), &bucket, cost).await.expect("charges");
+        charges(rule)
+    };
+    assert_eq!(charge("charged", 7).await, [7.0, 0.0, 0.0, 0.0]);
+    assert_eq!(charge("charged", 5).await, [12.0, 2.0, 0.0, 0.0]);
+    // A bucket is overdrawn by at most its burst.
+    assert_eq!(charge("charged", 11).await, [20.0, 10.0, 3.0, 0.0]);
+    assert_eq!(charge("charged-off", 7).await, [0.0; 4]);
+    let decided =
+        Collector::installed().names().iter().any(|name| name.contains(r#"rule="charged",outcome="shadowed""#));
+    assert!(!decided && decisions("charged", "allowed", "store") + decisions("charged", "denied", "store") == 0.0);
+    assert_eq!(of_rule("rate_limited_permits_total", "charged"), 0.0);
+    // Of several limits the largest numbers count.
+    let (key, hour, day) = (key("b"), limit("10/1h"), limit("100/1d"));
+    limiter.named("charged-two").charge_all(&[(&key, &hour, 12), (&key, &day, 15)]).await.expect("charges");
+    assert_eq!(charges("charged-two"), [15.0, 2.0, 0.0, 0.0]);
+}
+
+#[tokio::test]
+async fn a_charge_that_failed_is_not_counted_and_one_of_the_standby_limiter_is() {
+    for (on_error, rule, expected) in [
+        (OnError::Closed, "charge-failed", [0.0, 0.0, 0.0, 7.0]),
+        (OnError::Standby, "charge-standby", [7.0, 2.0, 0.0, 0.0]),
+    ] {
+        let limiter = limiter(|builder| builder.failing(ErrorKind::Unavailable).on_error(on_error));
+        let charged = limiter.named(rule).charge(&key("a"), &limit("5/1m"), 7).await;
+        assert_eq!((charges(rule), charged.is_ok()), (expected, on_error == OnError::Standby), "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn a_charge_counts_for_an_enforced_rule_and_for_one_in_shadow_mode() {
+    let limiter = limiter(|builder| builder.rule("charged-shadow", Rule::new().mode(Mode::Shadow)));
+    limiter.named("charged-shadow").charge(&key("a"), &limit("5/1m"), 7).await.expect("charges");
+    assert_eq!(charges("charged-shadow"), [7.0, 2.0, 0.0, 0.0]);
 }
 
 #[tokio::test]

@@ -10,9 +10,9 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 191; // fewer lines for builds without features, and as many types
+const TYPES_PER_10000_LINES: usize = 186; // fewer lines for builds without features, and as many types
 /// The lines of the longest file, with comments.
-const LONGEST_FILE: usize = 584;
+const LONGEST_FILE: usize = 597; // options of the builder for receipts and for reports of limits
 /// Functions of more than 60 lines.
 const LONG_FUNCTIONS: usize = 3;
 /// The names of each room that are used outside of it.
@@ -20,11 +20,11 @@ const NAMES: [(&str, usize); 8] = [
     ("store::redis", 13),
     ("store::memory", 4),
     ("rule", 59),
-    ("limiter", 7),
+    ("limiter", 8), // the open calls of a layer end when it drops them
     ("local", 16),
     ("metrics", 9),
     ("key", 7),
-    ("decision", 10),
+    ("decision", 13), // with the state of one limit, and with a receipt, its terms and its uses, for settlements
 ];
 
 /// The lines of a module without those of its inline tests.

@@ -91,7 +91,7 @@ impl Shop {
             // The permit stays taken: the item may be sold.
             Err(_) => Answer::Unavailable { is_outcome_known: false },
         };
-        Reply { answer, fields: admitted_fields(allowed) }
+        Reply { answer, fields: admitted_fields(allowed.into()) }
     }
 }
 

@@ -60,28 +60,38 @@ pub struct ScriptSubject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arguments {
     Decide,
+    DecideCharge,
     Batch,
+    BatchCharge,
     Zset,
 }
 
 /// Returns all scripts, in the order of the tables.
 #[must_use]
-pub fn all() -> [ScriptSubject; 4] {
+pub fn all() -> [ScriptSubject; 6] {
     let floor = include_str!("../contestants/designs/bare.lua");
     let zset = include_str!("../contestants/designs/zset.lua");
     [
         ScriptSubject { name: SHIPPED, source: BATCH, arguments: Arguments::Batch },
+        ScriptSubject { name: "batch.lua, charge", source: BATCH, arguments: Arguments::BatchCharge },
         ScriptSubject { name: "decide.lua", source: DECIDE, arguments: Arguments::Decide },
+        ScriptSubject { name: "decide.lua, charge", source: DECIDE, arguments: Arguments::DecideCharge },
         ScriptSubject { name: FLOOR, source: floor, arguments: Arguments::Batch },
         ScriptSubject { name: ZSET, source: zset, arguments: Arguments::Zset },
     ]
 }
 
 impl ScriptSubject {
-    /// Returns false for `decide.lua` where a call has several keys: it makes one decision a call.
+    /// Returns false for `decide.lua` where a call has several keys, as it makes one decision a call, and for a charge where
+    /// all is denied, as nothing denies a charge.
     #[must_use]
     pub fn takes_part(&self, case: &ScriptCase) -> bool {
-        self.arguments != Arguments::Decide || case.keys_per_call == 1
+        match self.arguments {
+            Arguments::Batch | Arguments::Zset => true,
+            Arguments::BatchCharge => !case.denied,
+            Arguments::Decide => case.keys_per_call == 1,
+            Arguments::DecideCharge => case.keys_per_call == 1 && !case.denied,
+        }
     }
 
     /// Returns the number of keys of a call. The sorted set's script takes one key, also where others take a batch.
@@ -94,10 +104,14 @@ impl ScriptSubject {
     #[must_use]
     pub fn arguments(&self, rate: Rate, call: usize) -> Vec<String> {
         let (millis, max) = (rate.window().as_millis().to_string(), rate.max.to_string());
+        let decide = |operation| [operation, "0", "sliding_window", &millis, &max, &max, "1"].map(str::to_owned).into();
+        let batch = |calls| ["1", "sliding_window", &millis, &max, &max, "1", calls].map(str::to_owned).into();
         match self.arguments {
             Arguments::Zset => vec![rate.window().as_micros().to_string(), max, call.to_string()],
-            Arguments::Decide => ["take", "0", "sliding_window", &millis, &max, &max, "1"].map(str::to_owned).into(),
-            Arguments::Batch => ["1", "sliding_window", &millis, &max, &max, "1", "1"].map(str::to_owned).into(),
+            Arguments::Decide => decide("take"),
+            Arguments::DecideCharge => decide("charge"),
+            Arguments::Batch => batch("1"),
+            Arguments::BatchCharge => batch("+"),
         }
     }
 

@@ -67,6 +67,8 @@ pub(super) enum CallResult {
     /// Dropped before its decision: it may have taken its permits.
     Dropped,
     Failed,
+    /// A charge that was counted: the cost is what was counted. One without a reply is `Dropped` or `Failed`.
+    Charged,
     /// A reset, which takes no permits.
     Reset,
 }
@@ -106,7 +108,7 @@ impl fmt::Display for Admitted {
 }
 
 impl CallRecord {
-    fn admitted(&self) -> Option<Admitted> {
+    pub(super) fn admitted(&self) -> Option<Admitted> {
         let Self { start, end, wall_start, wall_end, cost, result } = *self;
         match result {
             CallResult::Allowed(source) => Some(Admitted { start, end, wall_start, wall_end, cost, source }),
@@ -124,13 +126,18 @@ impl Admitted {
 
 /// Returns the allowed calls, split by the resets. Calls that overlap a reset are left out.
 pub(super) fn admitted_between_resets(calls: &[CallRecord]) -> Vec<Vec<Admitted>> {
+    between_resets(calls).iter().map(|part| part.iter().filter_map(CallRecord::admitted).collect()).collect()
+}
+
+/// Returns the calls, split by the resets. Calls that overlap a reset are left out.
+pub(super) fn between_resets(calls: &[CallRecord]) -> Vec<Vec<CallRecord>> {
     let mut resets: Vec<_> = calls.iter().filter(|call| call.result == CallResult::Reset).collect();
     resets.sort_by_key(|reset| reset.start);
     let mut parts = Vec::new();
     let mut from = Duration::ZERO;
     for end in resets.iter().map(|reset| reset.start).chain([Duration::MAX]) {
-        let within = |call: &Admitted| call.start >= from && call.end <= end;
-        parts.push(calls.iter().filter_map(CallRecord::admitted).filter(within).collect());
+        let within = |call: &&CallRecord| call.start >= from && call.end <= end;
+        parts.push(calls.iter().filter(within).copied().collect());
         from = resets.iter().filter(|reset| reset.start <= end).map(|reset| reset.end).max().unwrap_or(from);
     }
     parts
@@ -146,6 +153,8 @@ pub(super) struct Demand {
     pub(super) drop_one_in: u64,
     /// True if some allowed calls are refunded.
     pub(super) refunds: bool,
+    /// True if some calls are charges, and some are settled.
+    pub(super) charges: bool,
 }
 
 impl Demand {
@@ -153,7 +162,7 @@ impl Demand {
     pub(super) fn random(round: &mut Round, tasks: u64) -> Self {
         let longest = if round.leases { 4 } else { 15 };
         let (pause, drop_one_in) = (round.millis(2, longest), round.random.between(5, 50));
-        Self { tasks, pause, drop_one_in, refunds: round.once_in(2) }
+        Self { tasks, pause, drop_one_in, refunds: round.once_in(2), charges: round.once_in(2) }
     }
 }
 
@@ -236,6 +245,7 @@ impl Load {
                 CallResult::Refunded => round.count("refunded", 1),
                 CallResult::Dropped => round.count("dropped", 1),
                 CallResult::Failed => round.count("failed", 1),
+                CallResult::Charged => round.count("charged", 1),
                 CallResult::Reset => round.count("resets", 1),
             }
         }
@@ -273,6 +283,8 @@ impl Caller {
             match self.random.below(40) {
                 0 | 1 if demand.refunds => self.refund(demand).await,
                 2 if self.target.resets => self.reset().await,
+                3 | 4 if demand.charges => self.charge(demand).await,
+                5 | 6 if demand.charges => self.settle(demand).await,
                 _ => self.call(demand).await,
             }
         }
@@ -307,6 +319,22 @@ impl Caller {
         self.calls.push(CallRecord { start, end, wall_start, wall_end, cost, result });
     }
 
+    /// Charges up to twice the cost of a call.
+    async fn charge(&mut self, demand: Demand) {
+        let Target { key, limit, cost, .. } = &self.target;
+        let cost = u32::try_from(1 + self.random.below(2 * u64::from(*cost))).expect("small");
+        let drop_point = DropPoint::random(&mut self.random, demand.drop_one_in);
+        let (start, wall_start) = (self.origin.elapsed(), wall_clock());
+        let usage = drop_point.run(self.limiter.charge(key, limit, cost)).await;
+        let (end, wall_end) = (self.origin.elapsed(), wall_clock());
+        let (cost, result) = match usage {
+            None => (cost, CallResult::Dropped),
+            Some(Err(_)) => (cost, CallResult::Failed),
+            Some(Ok(usage)) => (cost - usage.uncounted(), CallResult::Charged),
+        };
+        self.calls.push(CallRecord { start, end, wall_start, wall_end, cost, result });
+    }
+
     /// Refunds one of the last calls. A refund that fails or is dropped may or may not have succeeded.
     async fn refund(&mut self, demand: Demand) {
         if self.receipts.is_empty() {
@@ -317,6 +345,36 @@ impl Caller {
         self.calls[index].result = CallResult::Refunded;
         let drop_point = DropPoint::random(&mut self.random, demand.drop_one_in);
         drop(drop_point.run(self.limiter.refund(&allowed)).await);
+    }
+
+    /// Settles one of the last calls to up to twice its cost. What it gives back counts for nothing here: it may not be back.
+    /// What it counts in addition is a charge.
+    async fn settle(&mut self, demand: Demand) {
+        if self.receipts.is_empty() {
+            return;
+        }
+        let last = usize::try_from(self.random.below(8)).expect("small").min(self.receipts.len() - 1);
+        let (index, allowed) = self.receipts.swap_remove(self.receipts.len() - 1 - last);
+        let held = self.calls[index].cost;
+        let actual = u32::try_from(self.random.below(2 * u64::from(held) + 1)).expect("small");
+        self.calls[index].cost = held.min(actual);
+        let drop_point = DropPoint::random(&mut self.random, demand.drop_one_in);
+        let (start, wall_start) = (self.origin.elapsed(), wall_clock());
+        let usage = drop_point.run(self.limiter.settle(&allowed, actual)).await;
+        let (end, wall_end) = (self.origin.elapsed(), wall_clock());
+        let added = actual.saturating_sub(held);
+        let (cost, result) = match usage {
+            None => (added, CallResult::Dropped),
+            Some(Err(_)) => (added, CallResult::Failed),
+            Some(Ok(usage)) => (added.saturating_sub(usage.uncounted()), CallResult::Charged),
+        };
+        if added > 0 {
+            self.calls.push(CallRecord { start, end, wall_start, wall_end, cost, result });
+        }
+        // A second settlement changes nothing.
+        if self.random.below(2) == 0 {
+            drop(self.limiter.settle(&allowed, 100).await);
+        }
     }
 
     async fn reset(&mut self) {

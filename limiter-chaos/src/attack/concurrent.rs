@@ -11,6 +11,7 @@ use rate_limited::{Algorithm, Limiter, OnError};
 
 use super::bounds::{check_every_stretch, check_server_windows, check_worst_window};
 use super::calls::{Admitted, Demand, Load, Target, admitted_between_resets};
+use super::charges::check_calls_after_charges;
 use super::round::{Outcome, Round, connect, runtime};
 use crate::transport::{Transport, limiter_builder};
 
@@ -47,6 +48,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
                 check_server_windows(target.limit, &part)?;
             }
         }
+        check_calls_after_charges(target.limit, &calls)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use rate_limited::{Decision, Key, Limit, Limiter, Source};
 
 use super::bounds::{check_server_windows, check_worst_window};
 use super::calls::{CallRecord, Demand, Load, Target, admitted_between_resets};
+use super::charges::check_calls_after_charges;
 use super::round::{Outcome, Round, connect, runtime};
 use super::schedules::ALGORITHMS;
 use crate::transport::limiter_builder;
@@ -65,6 +66,7 @@ pub(super) fn check_bounds(targets: &[Target], calls: &[Vec<CallRecord>]) -> Out
             check_worst_window(target.limit, &part, |_, _| 1)?;
             check_server_windows(target.limit, &part)?;
         }
+        check_calls_after_charges(target.limit, calls)?;
     }
     Ok(())
 }

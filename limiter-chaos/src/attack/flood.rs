@@ -42,6 +42,8 @@ pub(super) fn round(round: &mut Round) -> Outcome {
         pause: Duration::from_millis(2),
         drop_one_in: round.random.between(20, 50),
         refunds: round.once_in(2),
+        // Calls of few permits beyond the limit would end the steady use.
+        charges: false,
     };
     let load = Load::start(runtime.handle(), from_ref(&limiter), &targets, demand, round);
     sleep(Duration::from_millis(100));

@@ -1,5 +1,5 @@
 //! Batches of concurrent calls by a clock that stands still, compared with a ledger of every permit. After each batch
-//! the store must hold exactly the permits that were taken and not refunded, each with its own instant.
+//! the store must hold exactly the permits that were taken or charged and not refunded, each with its own instant.
 //!
 //! A dropped call may have taken its permits, so the ledger has a least and a greatest number of permits. A store
 //! outside of this range has lost a permit, counted one twice, or refunded a wrong one.
@@ -47,6 +47,8 @@ pub(super) struct Ledger {
     pub(super) checks_denials: bool,
     /// True if some allowed calls are refunded.
     refunds: bool,
+    /// True if some calls are charges.
+    charges: bool,
     log: Vec<String>,
 }
 
@@ -65,6 +67,8 @@ struct TakenEntry {
     cost: u32,
     /// True if they were taken, false if they may have been.
     is_certain: bool,
+    /// True if they were charged, whether they fitted or not.
+    is_charge: bool,
     refunded: RefundState,
 }
 
@@ -84,28 +88,37 @@ struct LedgerReceipt {
 /// A call of a batch.
 enum Action {
     Take(Vec<(usize, u32)>),
+    Charge(Vec<(usize, u32)>),
     Refund(LedgerReceipt),
 }
 
+/// The result of a call of a batch. Dropped and failed calls have none.
+enum Done {
+    Decided(Decision),
+    Charged,
+    Refunded,
+}
+
 impl KeyLedger {
-    /// Returns the least and the most permits in use now.
-    fn permits_in_use(&self, now_ms: u64) -> (u64, u64) {
+    /// Returns the least and the most permits in use now, and the least of those that were not charged.
+    fn permits_in_use(&self, now_ms: u64) -> (u64, u64, u64) {
         let window_ms = u64::try_from(self.limit.window().as_millis()).expect("a limit's window");
         let counts = |at_ms: u64| match self.limit.algorithm() {
             Algorithm::FixedWindow => at_ms / window_ms == now_ms / window_ms,
             _ => at_ms + window_ms > now_ms,
         };
-        let (mut least, mut most) = (0, 0);
+        let (mut least, mut most, mut least_taken) = (0, 0, 0);
         for taken in self.taken.iter().filter(|taken| taken.refunded != RefundState::Yes) {
             let cost = u64::from(taken.cost);
             if taken.is_certain && taken.refunded == RefundState::No && counts(taken.at_ms) {
                 least += cost;
+                least_taken += if taken.is_charge { 0 } else { cost };
             }
             if counts(taken.at_ms) || taken.latest_ms.is_some_and(counts) {
                 most += cost;
             }
         }
-        (least, most)
+        (least, most, least_taken)
     }
 }
 
@@ -127,6 +140,7 @@ impl Ledger {
             began,
             checks_denials: true,
             refunds: round.random.below(3) > 0,
+            charges: round.once_in(2),
             log: Vec::new(),
         }
     }
@@ -158,14 +172,17 @@ impl Ledger {
                             [(key, limit, cost)] => drop_point.run(limiter.check_n(key, limit, cost)).await,
                             _ => drop_point.run(limiter.check_all(&requests)).await,
                         };
-                        (Action::Take(costs), decision)
+                        (Action::Take(costs), decision.and_then(Result::ok).map(Done::Decided))
+                    }
+                    Action::Charge(costs) => {
+                        let requests: Vec<_> =
+                            costs.iter().map(|(index, cost)| (&limits[*index].0, &limits[*index].1, *cost)).collect();
+                        let usage = drop_point.run(limiter.charge_all(&requests)).await;
+                        (Action::Charge(costs), usage.and_then(Result::ok).map(|_| Done::Charged))
                     }
                     Action::Refund(receipt) => {
                         let done = drop_point.run(limiter.refund(&receipt.allowed)).await;
-                        let is_done = matches!(done, Some(Ok(())));
-                        // The refund is passed on as a decision, which only marks its success.
-                        let decision = is_done.then(|| Ok(Decision::Allowed(Allowed::clone(&receipt.allowed))));
-                        (Action::Refund(receipt), decision)
+                        (Action::Refund(receipt), done.and_then(Result::ok).map(|()| Done::Refunded))
                     }
                 }
             });
@@ -191,19 +208,14 @@ impl Ledger {
                     costs.push((index, round.small(1, 4)));
                 }
             }
-            actions.push(Action::Take(costs));
+            let is_charge = self.charges && round.once_in(5);
+            actions.push(if is_charge { Action::Charge(costs) } else { Action::Take(costs) });
         }
         actions
     }
 
-    fn record(
-        &mut self,
-        round: &mut Round,
-        action: Action,
-        outcome: Option<Result<Decision, rate_limited::Error>>,
-        now_ms: u64,
-    ) {
-        let is_known = matches!(outcome, Some(Ok(_)));
+    fn record(&mut self, round: &mut Round, action: Action, done: Option<Done>, now_ms: u64) {
+        let is_known = done.is_some();
         if !is_known {
             round.count("dropped", 1);
         }
@@ -223,30 +235,48 @@ impl Ledger {
                 self.log.push(format!("{now_ms}: refund {refunded:?} of {}", at.join(" and ")));
             }
             Action::Take(costs) => {
-                if matches!(outcome, Some(Ok(Decision::Denied(_)))) {
+                if matches!(done, Some(Done::Decided(Decision::Denied(_)))) {
                     round.count("denied", 1);
                     return;
                 }
-                let mut entries = Vec::new();
-                for (count, cost) in &costs {
-                    let latest_ms = is_known.then_some(now_ms);
-                    let taken = TakenEntry {
-                        at_ms: now_ms,
-                        latest_ms,
-                        cost: *cost,
-                        is_certain: is_known,
-                        refunded: RefundState::No,
-                    };
-                    let taken_entries = &mut self.counts[*count].taken;
-                    entries.push((*count, taken_entries.len()));
-                    taken_entries.push(taken);
-                }
-                self.log.push(format!("{now_ms}: take {costs:?}{}", if is_known { "" } else { " perhaps" }));
-                if let Some(Ok(Decision::Allowed(allowed))) = outcome {
+                let entries = self.add_taken(&costs, is_known, false, now_ms);
+                if let Some(Done::Decided(Decision::Allowed(allowed))) = done {
                     self.receipts.push(LedgerReceipt { allowed: Arc::new(allowed), entries });
                 }
             }
+            Action::Charge(costs) => {
+                round.count("charges", 1);
+                self.add_taken(&costs, is_known, true, now_ms);
+            }
         }
+    }
+
+    /// Records permits that were taken or charged, or that may have been. Returns the indexes of the entries.
+    fn add_taken(
+        &mut self,
+        costs: &[(usize, u32)],
+        is_known: bool,
+        is_charge: bool,
+        now_ms: u64,
+    ) -> Vec<(usize, usize)> {
+        let mut entries = Vec::new();
+        for (count, cost) in costs {
+            let latest_ms = is_known.then_some(now_ms);
+            let taken = TakenEntry {
+                at_ms: now_ms,
+                latest_ms,
+                cost: *cost,
+                is_certain: is_known,
+                is_charge,
+                refunded: RefundState::No,
+            };
+            let taken_entries = &mut self.counts[*count].taken;
+            entries.push((*count, taken_entries.len()));
+            taken_entries.push(taken);
+        }
+        let what = if is_charge { "charge" } else { "take" };
+        self.log.push(format!("{now_ms}: {what} {costs:?}{}", if is_known { "" } else { " perhaps" }));
+        entries
     }
 
     /// Compares the store with the ledger.
@@ -254,13 +284,11 @@ impl Ledger {
         for index in 0..self.counts.len() {
             let count = &self.counts[index];
             let (key, limit) = (count.key.clone(), count.limit);
-            let (least, most) = count.permits_in_use(now_ms);
+            let (least, most, least_taken) = count.permits_in_use(now_ms);
             let max = u64::from(limit.max());
             let settled = Instant::now() + SETTLE_TIMEOUT;
             let used = loop {
-                let decision =
-                    self.limiter.peek(&key, &limit).await.map_err(|error| format!("the store failed: {error}"))?;
-                let used = max - u64::from(decision.remaining());
+                let used = self.used(&key, limit).await.map_err(|error| format!("the store failed: {error}"))?;
                 if (least..=most).contains(&used) || Instant::now() > settled {
                     break used;
                 }
@@ -273,8 +301,8 @@ impl Ledger {
             if !(least..=most).contains(&used) {
                 return Err(self.violation(index, &format!("{used} permits are in use, expected {least} to {most}")));
             }
-            if least > max {
-                return Err(self.violation(index, &format!("{least} permits were taken")));
+            if least_taken > max {
+                return Err(self.violation(index, &format!("{least_taken} permits were taken")));
             }
             if !self.checks_denials {
                 continue;
@@ -292,10 +320,21 @@ impl Ledger {
                 Decision::Allowed(_) if least >= max => {
                     return Err(self.violation(index, &format!("{least} permits are in use, and one more was allowed")));
                 }
-                decision => self.record(round, Action::Take(vec![(index, 1)]), Some(Ok(decision)), now_ms),
+                decision => self.record(round, Action::Take(vec![(index, 1)]), Some(Done::Decided(decision)), now_ms),
             }
         }
         Ok(())
+    }
+
+    /// Returns the permits in use by the store.
+    async fn used(&self, key: &Key, limit: Limit) -> Result<u64, rate_limited::Error> {
+        let remaining = self.limiter.peek(key, &limit).await?.remaining();
+        if remaining > 0 || !self.charges {
+            return Ok(u64::from(limit.max() - remaining));
+        }
+        // A charge of nothing shows the permits beyond the limit. It also forgets a cached denial, which is right here.
+        let usage = self.limiter.charge(key, &limit, 0).await?;
+        Ok(u64::from(limit.max() - usage.remaining()) + u64::from(usage.overdrawn()))
     }
 
     fn violation(&self, index: usize, what: &str) -> String {

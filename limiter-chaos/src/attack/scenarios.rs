@@ -44,13 +44,13 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         scenario(
             "ledger",
-            "batches of concurrent calls, refunds and drops by a manual clock: exact counts",
+            "batches of concurrent calls, charges, refunds and drops by a manual clock: exact counts",
             true,
             ledger::round,
         ),
         scenario(
             "concurrent",
-            "five algorithms on a real clock, with drops, refunds, resets and waits: worst windows",
+            "five algorithms on a real clock, with charges, drops, refunds, resets and waits: worst windows",
             true,
             concurrent::round,
         ),

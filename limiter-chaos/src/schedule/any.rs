@@ -1,6 +1,8 @@
 //! One type for the oracles of all algorithms.
 
-use limiter_testkit::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict};
+use limiter_testkit::{
+    Charged, FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict,
+};
 use rate_limited::{Algorithm, Layout, Limit};
 
 /// One call.
@@ -63,6 +65,25 @@ impl AnyOracle {
         }
     }
 
+    /// Takes permits whether they fit or not, up to the bounds of a counter.
+    pub fn charge(&mut self, now_us: u64, step: &Step) -> Charged {
+        let Step { limit, cost } = *step;
+        let window_ms = window_ms(limit);
+        let (max, rates) = (limit.max(), (limit.max(), limit.burst()));
+        let (now_ms, window_us) = (now_us / 1000, window_ms * 1000);
+        let in_us = |charged: Charged| Charged { reset_after: charged.reset_after * 1000, ..charged };
+        match &mut self.0 {
+            OracleKind::SlidingWindow(oracle) => {
+                let most = if limit.layout() == Layout::Zset { MAX_SET_ENTRIES } else { u32::MAX };
+                in_us(oracle.charge(now_ms, window_ms, max, (cost, most)))
+            }
+            OracleKind::FixedWindow(oracle) => in_us(oracle.charge(now_ms, window_ms, max, cost)),
+            OracleKind::SlidingCounter(oracle) => in_us(oracle.charge(now_ms, window_ms, max, cost)),
+            OracleKind::TokenBucket(oracle) => oracle.charge(now_us, window_us, rates, cost),
+            OracleKind::LeakyBucket(oracle) => oracle.charge(now_us, window_us, rates, cost),
+        }
+    }
+
     /// Returns the expected result of a peek at a call of cost 1, with the counts before it.
     #[must_use]
     pub fn look(&self, now_us: u64, limit: Limit) -> Verdict {
@@ -88,6 +109,9 @@ impl AnyOracle {
         }
     }
 }
+
+/// The most entries that one call adds to a sorted set.
+const MAX_SET_ENTRIES: u32 = 10_000;
 
 fn window_ms(limit: Limit) -> u64 {
     u64::try_from(limit.window().as_millis()).expect("a limit's window")

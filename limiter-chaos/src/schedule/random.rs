@@ -8,7 +8,7 @@ use rate_limited::Limit;
 
 use super::{Operation, Schedule};
 
-/// Returns a schedule of calls, peeks, waits, and either refunds or steps of the clock back.
+/// Returns a schedule of calls, charges, peeks, waits, and either refunds or steps of the clock back.
 ///
 /// # Panics
 ///
@@ -42,6 +42,7 @@ pub fn random_schedule(algorithm: Algorithm, random: &mut Random) -> Schedule {
             }
             7 => Operation::Look { limit },
             8 if random.below(4) == 0 => Operation::Reset { limit },
+            9 if random.below(2) == 0 => Operation::Charge { limit, cost: charged_cost(random) },
             _ => {
                 checks += 1;
                 Operation::Check { limit, cost: small(random, 0, 4) }
@@ -49,6 +50,16 @@ pub fn random_schedule(algorithm: Algorithm, random: &mut Random) -> Schedule {
         });
     }
     Schedule { merging: false, operations }
+}
+
+/// Returns mostly few permits, also more than a limit has; sometimes as many as a counter holds, or nearly so.
+fn charged_cost(random: &mut Random) -> u32 {
+    let small = |number| u32::try_from(number).expect("small");
+    match random.below(10) {
+        0 => u32::MAX - small(random.below(8)),
+        1 => small(random.below(40)),
+        _ => small(random.below(6)),
+    }
 }
 
 /// Returns a schedule for the sliding window with so many instants per window that runs merge.

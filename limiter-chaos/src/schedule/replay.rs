@@ -1,10 +1,11 @@
 //! Replays a schedule on a store and compares each result with the oracle.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use limiter_testkit::{RedisServer, Verdict, unique};
-use rate_limited::{Algorithm, Allowed, Decision, Error, Key, Layout, Limit, Limiter, ManualClock, OnError};
+use limiter_testkit::{Charged, RedisServer, Verdict, unique};
+use rate_limited::{Algorithm, Allowed, Decision, Error, Key, Layout, Limit, Limiter, ManualClock, OnError, Usage};
 
 use super::any::{AnyOracle, Step};
 use super::{Operation, Schedule};
@@ -137,6 +138,15 @@ pub async fn replay(store: Store, schedule: &Schedule) -> Result<(), String> {
                 }
                 (actual, expected)
             }
+            Operation::Charge { limit, cost } => {
+                let limit = subject.limit(limit);
+                let actual = charged_us(&limiter.charge(key, &limit, cost).await.map_err(failed)?);
+                let expected = oracles.oracle_for(limit).charge(now_us, &Step { limit, cost });
+                if actual != expected {
+                    return Err(differs(index, operation, &actual, &expected));
+                }
+                continue;
+            }
             Operation::Look { limit } => {
                 let actual = limiter.peek(key, &subject.limit(limit)).await.map_err(failed)?;
                 (verdict_us(&actual), oracles.oracle_for(limit).look(now_us, limit))
@@ -165,10 +175,14 @@ pub async fn replay(store: Store, schedule: &Schedule) -> Result<(), String> {
             }
         };
         if actual != expected {
-            return Err(format!("operation {}, `{operation}`, returned\n{actual:?}, not\n{expected:?}", index + 1));
+            return Err(differs(index, operation, &actual, &expected));
         }
     }
     Ok(())
+}
+
+fn differs(index: usize, operation: &Operation, actual: &impl Debug, expected: &impl Debug) -> String {
+    format!("operation {}, `{operation}`, returned\n{actual:?}, not\n{expected:?}", index + 1)
 }
 
 /// Returns the expected result where runs merge: the actual one, unless it admits too much or denies too long.
@@ -191,7 +205,6 @@ fn expected_when_merging(oracle: &mut AnyOracle, now_us: u64, step: &Step, actua
 /// A wait does not fit into 64 bits.
 #[must_use]
 pub fn verdict_us(decision: &Decision) -> Verdict {
-    let micros = |duration: Duration| u64::try_from(duration.as_micros()).expect("within ages");
     match decision {
         Decision::Allowed(allowed) => Verdict {
             allowed: true,
@@ -206,4 +219,18 @@ pub fn verdict_us(decision: &Decision) -> Verdict {
             reset_after: micros(denied.reset_after()),
         },
     }
+}
+
+/// Returns the numbers of a charge, with the wait in microseconds.
+fn charged_us(usage: &Usage) -> Charged {
+    Charged {
+        uncounted: usage.uncounted(),
+        remaining: usage.remaining(),
+        overdrawn: usage.overdrawn(),
+        reset_after: micros(usage.reset_after()),
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).expect("within ages")
 }

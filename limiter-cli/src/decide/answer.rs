@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rate_limited::{Decision, Denied, Key, Source};
+use rate_limited::{Decision, Denied, Key, Source, Usage};
 use serde_json::{Value, json};
 
 use super::counts::{Counts, no_count};
@@ -16,16 +16,23 @@ pub(super) struct Answer<'d> {
     decision: &'d Decision,
     /// The counts of all limits, of an answer that shows them.
     counts: Option<Counts>,
+    /// The use of the limit, of a denial that shows the permits beyond it.
+    usage: Option<Usage>,
 }
 
 impl<'d> Answer<'d> {
     pub(super) fn new(key: &'d Key, decision: &'d Decision) -> Self {
-        Self { key, decision, counts: None }
+        Self { key, decision, counts: None, usage: None }
     }
 
     /// Adds the counts of all limits.
     pub(super) fn with_counts(self, counts: Counts) -> Self {
         Self { counts: Some(counts), ..self }
+    }
+
+    /// Adds the permits that count beyond the limit.
+    pub(super) fn with_usage(self, usage: Usage) -> Self {
+        Self { usage: Some(usage), ..self }
     }
 
     /// Writes the answer to standard output.
@@ -37,6 +44,7 @@ impl<'d> Answer<'d> {
         let mut answer = self.decision_json();
         if let Some(counts) = &self.counts {
             answer["limits"] = counts.json();
+            answer["overdrawn"] = json!(self.usage.as_ref().map_or(0, Usage::overdrawn));
         }
         answer
     }
@@ -83,7 +91,7 @@ impl<'d> Answer<'d> {
             Decision::Allowed(allowed) => {
                 let word = output.paint(Style::Green, "allowed");
                 if let Some(denied) = allowed.shadowed() {
-                    return format!("{word}: {key} in shadow mode, otherwise denied, {}", denial(denied));
+                    return format!("{word}: {key} in shadow mode, otherwise denied, {}", denial(denied, None));
                 }
                 if allowed.source() == Source::Mode {
                     return format!("{word}: {key}, the rule is not enforced");
@@ -94,18 +102,24 @@ impl<'d> Answer<'d> {
                 };
                 format!("{word}: {key}, {} left of {}{reset}", allowed.remaining(), allowed.limit())
             }
-            Decision::Denied(denied) => format!("{}: {key}, {}", output.paint(Style::Red, "denied"), denial(denied)),
+            Decision::Denied(denied) => {
+                let denial = denial(denied, self.usage.as_ref());
+                format!("{}: {key}, {denial}", output.paint(Style::Red, "denied"))
+            }
         }
     }
 }
 
-fn denial(denied: &Denied) -> String {
+fn denial(denied: &Denied, usage: Option<&Usage>) -> String {
     match denied {
         denied if denied.source() == Source::Mode => "the rule denies every call".to_owned(),
         denied if denied.is_final() => format!("the cost is above the limit {}: no wait helps", denied.limit()),
         denied => {
             let retry = duration_text::write(denied.retry_after());
-            format!("{} left of {}, retry in {retry}", denied.remaining(), denied.limit())
+            match usage.filter(|usage| usage.overdrawn() > 0) {
+                Some(usage) => format!("{} beyond {}, retry in {retry}", usage.overdrawn(), usage.limit()),
+                None => format!("{} left of {}, retry in {retry}", denied.remaining(), denied.limit()),
+            }
         }
     }
 }

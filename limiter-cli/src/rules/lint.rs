@@ -23,9 +23,12 @@ pub(super) fn run(arguments: &FileArguments, output: &Output) -> Result<Exit, Fa
     let rules = parsed.rules();
     for (rule, settings) in &rules {
         let all = [*settings].into_iter().chain(overrides(*settings));
-        all.filter_map(|settings| validity::warning(rule, settings)).for_each(|warning| {
-            output.warn(format_args!("{name}: {warning}"));
-        });
+        for settings in all {
+            let warnings = [validity::warning(rule, settings), validity::postpaid_warning(rule, settings)];
+            for warning in warnings.into_iter().flatten() {
+                output.warn(format_args!("{name}: {warning}"));
+            }
+        }
     }
     for warning in idle_overrides::warnings(&text) {
         output.warn(format_args!("{name}: {warning}"));

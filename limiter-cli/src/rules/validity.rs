@@ -71,6 +71,16 @@ pub(super) fn warning(name: &str, settings: &dyn TableLike) -> Option<String> {
     ))
 }
 
+/// Returns the warning about a rule or an override of it whose calls are charged afterwards.
+pub(super) fn postpaid_warning(name: &str, settings: &dyn TableLike) -> Option<String> {
+    settings.get("postpaid")?.as_bool().filter(|postpaid| *postpaid)?;
+    Some(format!(
+        "`{}` has `postpaid`, which does not bound what starts at once: take an estimate by `cost` where a budget must \
+         hold, or bound the calls that run at once",
+        visible(name)
+    ))
+}
+
 /// Returns the message about a setting that is for the file of one program.
 pub(super) fn file_setting(text: &str) -> Option<String> {
     // A text that is no TOML has a mistake that the library reports.

@@ -246,6 +246,19 @@ fn overrides_that_change_nothing_pass_lint_with_a_warning() {
 }
 
 #[test]
+fn a_postpaid_rule_passes_lint_with_a_warning() {
+    let text = "[rules.api]\nlimit = '9/m'\npostpaid = true\n[rules.other]\nlimit = '9/m'\npostpaid = false\n\
+                [[rules.other.override]]\nmatch = { user = '7' }\npostpaid = true\n";
+    let ran = limiter_with_input("", &["rules", "lint", "-"], text.as_bytes());
+    let warned: Vec<_> = ran.stderr.lines().collect();
+    let of =
+        |rule| format!("warning: standard input: `{rule}` has `postpaid`, which does not bound what starts at once");
+    assert_eq!(warned.len(), 2, "{ran:?}");
+    assert!(warned[0].starts_with(&of("api")) && warned[1].starts_with(&of("other")), "{ran:?}");
+    assert_eq!(ran.ok(), "standard input: correct, 2 rules, 1 override\n");
+}
+
+#[test]
 fn a_file_for_one_program_passes_lint_with_a_warning() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("rules.toml");

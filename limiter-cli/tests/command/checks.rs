@@ -46,6 +46,7 @@ fn a_decision_has_its_fields_and_its_exit_code() {
         let object = value.as_object_mut().expect("an object");
         let has_limits = object.remove("limits").is_some();
         assert_eq!(has_limits, arguments[0] == "peek", "{object:?}");
+        assert_eq!(object.remove("overdrawn"), has_limits.then(|| json!(0)));
         let fields: Vec<_> = object.keys().cloned().collect();
         let expected = ["allowed", "key", "limit", "remaining", "retry_after_ms", "reset_after_ms", "source", "final"];
         assert_eq!(fields, expected);
@@ -85,6 +86,9 @@ fn a_charge_counts_beyond_the_limit() {
     });
     assert_eq!(usage, expected);
     assert_eq!(run(&["check", "a", "--limit", "5/1h"]).code, Some(1));
+    let peeked = run(&["peek", "a", "--limit", "5/1h"]);
+    assert!(peeked.stdout.starts_with("denied: a, 4294967290 beyond 5/h, retry in "), "{peeked:?}");
+    assert_eq!(run(&["--json", "peek", "a", "--limit", "5/1h"]).json()["overdrawn"], json!(4_294_967_290_u32));
     assert_eq!(run(&["charge", "a", "--limit", "5/1h"]).code, Some(2), "without a cost");
 }
 
@@ -168,7 +172,7 @@ fn peek_and_reset_cover_all_limits() {
     assert!(lines[1].starts_with("  2/h: 0 left, ") && lines[2].starts_with("  9/d: 6 left, "), "{denied:?}");
     // A count above a lowered limit.
     let lowered = run("peek", &["1/h", "9/d"]);
-    assert!(lowered.stdout.starts_with("denied: a, 0 left of 1/h, retry in "), "{lowered:?}");
+    assert!(lowered.stdout.starts_with("denied: a, 1 beyond 1/h, retry in "), "{lowered:?}");
     assert_eq!(run("reset", &["1/h", "9/d"]).ok(), "reset: a has its full quota\n");
     assert_eq!(run("peek", &both).ok(), none);
     assert!(server.keys().is_empty(), "{:?}", server.keys());

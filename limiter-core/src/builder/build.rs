@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::sync::Arc;
-#[cfg(feature = "rules")]
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 #[cfg(feature = "test-util")]
 use std::time::Duration;
 use std::time::SystemTime;
@@ -19,6 +17,7 @@ use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
 use crate::overflow::Overflows;
+use crate::receipt::book::ReceiptBook;
 use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::{Error, Limiter, Origin, RuleSet, Source};
@@ -83,12 +82,25 @@ impl Recipe {
             exposes_keys,
             clock: clock.clone(),
             queues: WaitQueues::new(clock.clone(), backend.is_shared()),
+            open_calls: OnceLock::new(),
             limiter_id: LimiterId::next(),
             parents,
             built_at: SystemTime::now(),
+            receipts: self.receipt_book(),
             backend,
             remake: Box::new(move |rules, parents| Arc::clone(&self).inside(rules, parents)),
         }
+    }
+
+    /// The book of its receipts, if the program has set their secret.
+    fn receipt_book(&self) -> Option<Box<ReceiptBook>> {
+        let Builder { receipt_secret, prefix, max_keys, .. } = &self.options;
+        // A secret that cannot be used was an error before.
+        let secret = receipt_secret.as_ref()?.as_ref().ok()?.clone();
+        Some(Box::new(match &self.store {
+            StoreRecipe::Memory => ReceiptBook::in_memory(secret, *max_keys),
+            _ => ReceiptBook::in_store(secret, prefix, *max_keys),
+        }))
     }
 
     /// Makes the store, and the counter of the keys that share a counter there.
@@ -145,6 +157,7 @@ impl Builder {
     /// Checks the options and the rules, and parses the URL.
     fn prepare(&self) -> Result<(StoreRecipe, RuleTable), Error> {
         let store = self.store()?;
+        self.receipt_secret.clone().transpose()?;
         #[cfg(feature = "rules")]
         self.check_shared_rules(&store)?;
         let rules = self.rule_table()?;

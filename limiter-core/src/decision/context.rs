@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::receipt::{LimiterId, Receipt};
+use super::limits::LimitStates;
+use super::receipt::{Claim, ReceiptTerms};
 use super::{Allowed, AllowedExtras, Decision, Denied, Details, Rare};
 use crate::Limit;
 use crate::clock::ceil_micros;
 use crate::error::Source;
 use crate::local::LocalGrant;
-use crate::request::{CountedReply, OwnedRequest, Request, RequestReport, StoreReply, sharing};
+use crate::request::{CountedReply, OwnedRequest, PerRequest, Request, RequestReport, Role, StoreReply, sharing};
 
 /// The result of a call, before it becomes a decision.
 #[derive(Debug)]
@@ -36,6 +37,13 @@ pub(crate) struct DecisionContext<'a> {
 
 /// The rule name in decisions of direct calls.
 pub(crate) const DIRECT_CALL: &str = "check";
+
+impl Resolution {
+    /// The reports of the requests, if the caller has asked for them.
+    pub(crate) fn reports(&self) -> Option<Arc<PerRequest>> {
+        if let Self::Counted(counted) = self { counted.per_request.clone() } else { None }
+    }
+}
 
 impl<'a> DecisionContext<'a> {
     #[inline]
@@ -67,21 +75,19 @@ impl<'a> DecisionContext<'a> {
 }
 
 impl DecisionContext<'_> {
-    /// Converts a resolution into a decision. An allowed one has a receipt if `limiter_id` is given.
-    pub(crate) fn decision(&self, resolution: Resolution, limiter_id: Option<LimiterId>) -> Decision {
+    /// Converts a resolution into a decision. An allowed one has a receipt if its terms are given.
+    pub(crate) fn decision(&self, resolution: Resolution, terms: Option<ReceiptTerms>) -> Decision {
         let counted = &match resolution {
             Resolution::Counted(counted) => counted,
-            Resolution::Granted(grant) => return self.granted(grant, limiter_id),
+            Resolution::Granted(grant) => return self.granted(grant, terms),
             Resolution::FailedOpen => return self.failed_open(),
             Resolution::FailedClosed => return Decision::Denied(self.failed_closed()),
         };
         let requests = || match &counted.requests {
-            Some(copied) if !self.has_observed() => Arc::clone(copied),
-            _ => OwnedRequest::copy_all(self.enforced()),
+            Some(copied) if self.requests.iter().all(|request| request.role == Role::ADDED) => Arc::clone(copied),
+            _ => OwnedRequest::copy_taken(self.enforced()),
         };
-        let receipt = || {
-            limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info(), self.names))
-        };
+        let receipt = || terms.map(|terms| Claim::new(terms, requests(), counted.refund_info(), self.names));
         self.counted_decision(counted, receipt)
     }
 
@@ -91,6 +97,20 @@ impl DecisionContext<'_> {
         let replies: Vec<_> = replies.iter().enumerate().map(indexed).collect();
         let counted = CountedReply { source, ..CountedReply::from_store(StoreReply::merged(&replies), 0) };
         self.counted_decision(&counted, || None)
+    }
+
+    /// The limits of the call after a decision with these reports, each with the key that `key_of` returns for the index of
+    /// its request. `None` if there is one limit, which the decision itself describes.
+    pub(crate) fn limit_states(
+        &self,
+        reports: &[RequestReport],
+        key_of: impl Fn(usize) -> Option<String>,
+    ) -> Option<LimitStates> {
+        let state = |(index, &RequestReport { remaining, reset_after }): (usize, &RequestReport)| {
+            let details = Details { remaining, reset_after: ceil_micros(reset_after), ..self.details(index) };
+            (details.limit_state(None), key_of(index))
+        };
+        (reports.len() > 1).then(|| reports.iter().enumerate().map(state).collect())
     }
 
     /// Removes the reports of an allowed decision, and returns them for observers: one for each of several requests, in
@@ -121,7 +141,7 @@ impl DecisionContext<'_> {
     }
 
     #[inline]
-    fn counted_decision(&self, counted: &CountedReply, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
+    fn counted_decision(&self, counted: &CountedReply, receipt: impl FnOnce() -> Option<Claim>) -> Decision {
         let &CountedReply { ref reply, source, .. } = counted;
         let &StoreReply { remaining, stamp: decided_at, request_index, .. } = reply;
         let reset_after = ceil_micros(reply.reset_after);
@@ -131,16 +151,20 @@ impl DecisionContext<'_> {
             let extras = counted.per_request.as_ref().map(for_reports).unwrap_or_default();
             Decision::Allowed(Allowed { details, receipt: receipt(), extras })
         } else {
-            Decision::Denied(Denied { details, retry_after: reply.retry_after.map(ceil_micros), key: Rare::NONE })
+            Decision::Denied(Denied {
+                details,
+                retry_after: reply.retry_after.map(ceil_micros),
+                description: Rare::NONE,
+            })
         }
     }
 
     /// The decision about a single request whose permits this process had taken ahead.
     #[inline]
-    fn granted(&self, grant: LocalGrant, limiter_id: Option<LimiterId>) -> Decision {
+    fn granted(&self, grant: LocalGrant, terms: Option<ReceiptTerms>) -> Decision {
         let LocalGrant { remaining, reset_after, decided_at, token, .. } = grant;
         let cost = self.requests.first().map_or(0, |request| request.cost);
-        let receipt = limiter_id.zip(token).map(|(limiter_id, token)| Receipt::for_grant(limiter_id, token, cost));
+        let receipt = terms.zip(token).map(|(terms, token)| Claim::for_grant(terms, token, cost));
         let details = Details { remaining, reset_after, decided_at, source: LocalGrant::SOURCE, ..self.details(0) };
         Decision::Allowed(Allowed { details, receipt, extras: Rare::NONE })
     }
@@ -151,7 +175,7 @@ impl DecisionContext<'_> {
         let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
         match self.enforced().iter().position(is_impossible) {
             Some(index) => {
-                Decision::Denied(Denied { details: self.details(index), retry_after: None, key: Rare::NONE })
+                Decision::Denied(Denied { details: self.details(index), retry_after: None, description: Rare::NONE })
             }
             None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, extras: Rare::NONE }),
         }
@@ -161,7 +185,7 @@ impl DecisionContext<'_> {
     pub(crate) fn failed_closed(&self) -> Denied {
         let details = self.details(0);
         let retry_after = Some(ceil_micros(details.limit.window().min(Duration::from_secs(1))));
-        Denied { details, retry_after, key: Rare::NONE }
+        Denied { details, retry_after, description: Rare::NONE }
     }
 
     /// The denial of a call that may be sent after a pause, from now until its end.
@@ -169,12 +193,16 @@ impl DecisionContext<'_> {
         let (now, end) = (ceil_micros(pause.start), ceil_micros(pause.end));
         let (source, retry_after) = (Source::DeniedUntil, end.saturating_sub(now));
         let details = Details { source, reset_after: retry_after, decided_at: now, ..self.details(0) };
-        Denied { details, retry_after: Some(retry_after), key: Rare::NONE }
+        Denied { details, retry_after: Some(retry_after), description: Rare::NONE }
     }
 
     /// The final denial of a rule that denies every call.
     pub(crate) fn denied_by_mode(&self) -> Denied {
-        Denied { details: Details { source: Source::Mode, ..self.details(0) }, retry_after: None, key: Rare::NONE }
+        Denied {
+            details: Details { source: Source::Mode, ..self.details(0) },
+            retry_after: None,
+            description: Rare::NONE,
+        }
     }
 
     /// The details of a request that no store has replied to.

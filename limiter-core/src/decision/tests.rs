@@ -12,7 +12,7 @@ fn denied(retry_after: Option<u64>) -> Denied {
         source: Source::Store,
         is_shadow: false,
     };
-    Denied { details, retry_after, key: Rare::NONE }
+    Denied { details, retry_after, description: Rare::NONE }
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use crate::decision::receipt::{GrantedPermits, Receipt, Refund};
-use crate::decision::{Allowed, DIRECT_CALL, Decision, DecisionContext};
+use crate::decision::{DIRECT_CALL, Decision, DecisionContext};
 use crate::health::{Health, HealthState};
 use crate::limiter::decide::CheckFuture;
 use crate::limiter::planned::decision_of;
@@ -12,8 +11,7 @@ use crate::limiter::wait::Waiting;
 use crate::limiter::{Backend, Inside, Limiter};
 use crate::request::{Request, check_number_of};
 use crate::run::block_on;
-use crate::store::memory::EntryPermits;
-use crate::{Error, ErrorKind, Key, Limit};
+use crate::{Error, Key, Limit};
 
 impl Limiter {
     /// Takes one permit if there is one.
@@ -71,7 +69,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As for [`check`](Limiter::check). [`ErrorKind::InvalidLimit`] for more than 128 limits, under every policy.
+    /// As for [`check`](Limiter::check). [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) for more than 128 limits, under every policy.
     ///
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
@@ -209,91 +207,6 @@ impl Limiter {
         inside.peek_planned(&inside.rules.plan_direct(DIRECT_CALL, &requests)).await
     }
 
-    /// Refunds the permits of an allowed call, for a call that did not happen after all.
-    ///
-    /// A refund never gives more than if the call had not been made, so it may give back less than the call took:
-    ///
-    /// - A sliding window gives back the call's own permits while they count. It is then as if the call had not been
-    ///   made.
-    /// - The other window algorithms give back the permits that still count.
-    /// - A token bucket gives back the permits that it has not refilled meanwhile.
-    /// - A leaky bucket gives back the turn that it gave last, and no other.
-    /// - A bucket that several keys share, because [`max_keys`](crate::Builder::max_keys) are in use, gives back
-    ///   nothing.
-    /// - A server that has failed since the call, and so may have lost its permits, gives back nothing.
-    /// - An allowed call that took nothing gives back nothing: one that a failure policy allowed, or one with a cost of
-    ///   0.
-    /// - A receipt can be used once. Its clones are the same receipt. [`refund_n`](Limiter::refund_n) uses a part of it.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::{Decision, Key, Limiter};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rate_limited::Error> {
-    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("export"), "1/h".parse()?);
-    /// if let Decision::Allowed(allowed) = limiter.check(&key, &limit).await? {
-    ///     // There was nothing to export.
-    ///     limiter.refund(&allowed).await?;
-    /// }
-    /// assert!(limiter.check(&key, &limit).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// The store's failure, whatever the policy. The permits may or may not be back, and the receipt is used up.
-    /// [`ErrorKind::Config`] for a receipt of another limiter.
-    ///
-    /// # Cancel safety
-    /// A future that is dropped before it is done may have given the permits back, and has used the receipt up. It wakes no
-    /// waiting call: on Redis the first call of a queue checks again within 1.2 s.
-    pub fn refund(&self, allowed: &Allowed) -> impl Future<Output = Result<(), Error>> + Send {
-        self.refund_n(allowed, u32::MAX)
-    }
-
-    /// Refunds a part of the permits of an allowed call, for a cost that is known only afterwards.
-    ///
-    /// All refunds of a call together give back at most its cost. [`refund`](Limiter::refund) gives back what is left of
-    /// it, by the same rules. The rules treat the call as if it had cost less:
-    ///
-    /// - A token bucket gives back the permits that it has not refilled, of all that the call still holds.
-    /// - A leaky bucket gives back the last turns of the call, if it gave none since.
-    ///
-    /// If the decision had several requests, each gives back `permits`, or its whole cost if that is less. So after a
-    /// call with the costs 2 and 5, `refund_n(&allowed, 3)` leaves 0 and 2.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::{Decision, Key, Limiter};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rate_limited::Error> {
-    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("tokens"), "1000/m".parse()?);
-    /// if let Decision::Allowed(allowed) = limiter.check_n(&key, &limit, 500).await? {
-    ///     // The reply took 120 tokens.
-    ///     limiter.refund_n(&allowed, 500 - 120).await?;
-    /// }
-    /// assert_eq!(limiter.peek(&key, &limit).await?.remaining(), 880);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`refund`](Limiter::refund). After a failure this part of the receipt is used up.
-    ///
-    /// # Cancel safety
-    /// A future that is dropped before it is done may have given the permits back, and has used up this part of the
-    /// receipt.
-    pub async fn refund_n(&self, allowed: &Allowed, permits: u32) -> Result<(), Error> {
-        let (inside, mut result) = (self.inside(), Ok(()));
-        for receipt in allowed.receipts() {
-            let refunded = inside.refund_receipt(receipt, allowed, permits).await;
-            result = result.and(refunded);
-        }
-        result
-    }
-
     /// Resets the counter of `key` for `limit`, and for any limit with the same algorithm and window.
     ///
     /// Receipts from before give nothing back. The exception is a receipt of the very millisecond in which the key was
@@ -378,57 +291,6 @@ impl Inside {
         Ok(self.decide_or_wait(&plan, waiting, None).await?.map(decision_of))
     }
 
-    async fn refund_receipt(&self, receipt: &Receipt, allowed: &Allowed, permits: u32) -> Result<(), Error> {
-        self.check_owner(receipt)?;
-        let Some(refund) = receipt.use_up(permits) else { return Ok(()) };
-        let (&Refund { permits, ref granted }, mut refunded) = (&refund, Ok(()));
-        match (&self.backend, granted) {
-            (Backend::Memory(store), &GrantedPermits::MemoryEntry { entry, held }) => {
-                let taken = EntryPermits { entry, held, stamp: allowed.decided_at() };
-                store.refund_entry(taken, allowed.limit(), permits);
-            }
-            (Backend::Guarded(_), GrantedPermits::MemoryEntry { .. }) => {}
-            (Backend::Memory(store), GrantedPermits::Any { requests, refund_info }) => {
-                store.refund_part(requests, refund_info.stamp, permits);
-            }
-            (Backend::Guarded(guard), GrantedPermits::Any { requests, refund_info }) => {
-                let refund_info = refund_info.clone().with_max_permits(permits);
-                refunded = guard.refund(requests, refund_info, &self.observers).await;
-            }
-        }
-        match granted {
-            GrantedPermits::MemoryEntry { entry, .. } => self.wake_waiters(iter::once(entry.counter_hash())),
-            GrantedPermits::Any { requests, .. } => self.wake_waiters(requests.iter().map(Request::counter_hash)),
-        }
-        #[cfg(feature = "metrics")]
-        if refunded.is_ok() {
-            receipt.record_refund(allowed.static_name(), &refund);
-        }
-        refunded
-    }
-
-    /// Checks that this limiter has granted the permits, in this process or where a child of `fork` can give them back: the
-    /// counts of a store in memory are its parent's.
-    fn check_owner(&self, receipt: &Receipt) -> Result<(), Error> {
-        if receipt.belongs_to(self.limiter_id) {
-            return Ok(());
-        }
-        let is_parents = self.parents.iter().any(|parent| receipt.belongs_to(*parent));
-        match &self.backend {
-            Backend::Guarded(_) if is_parents => Ok(()),
-            Backend::Memory(_) if is_parents => Err(Error::new(
-                ErrorKind::Forked,
-                "`allowed` must be a decision of this process, got one of its parent, whose counts are its own: call \
-                 `refund` there",
-            )),
-            _ => Err(Error::new(
-                ErrorKind::Config,
-                "`allowed` must be a decision of this limiter, got one of another: call `refund` of the limiter \
-                 that granted it",
-            )),
-        }
-    }
-
     async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
         let reset = match &self.backend {
             Backend::Memory(store) => {
@@ -510,22 +372,6 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub fn peek_blocking(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         block_on(self.peek(key, limit))
-    }
-
-    /// Refunds the permits of an allowed call: [`refund`](Limiter::refund) for code that is not async.
-    ///
-    /// # Errors
-    /// As for [`refund`](Limiter::refund).
-    pub fn refund_blocking(&self, allowed: &Allowed) -> Result<(), Error> {
-        block_on(self.refund(allowed))
-    }
-
-    /// Refunds a part of the permits of an allowed call: [`refund_n`](Limiter::refund_n) for code that is not async.
-    ///
-    /// # Errors
-    /// As for [`refund_n`](Limiter::refund_n).
-    pub fn refund_n_blocking(&self, allowed: &Allowed, permits: u32) -> Result<(), Error> {
-        block_on(self.refund_n(allowed, permits))
     }
 
     /// Resets the counter of a key: [`reset`](Limiter::reset) for code that is not async.

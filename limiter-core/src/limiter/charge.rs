@@ -1,7 +1,8 @@
 //! Charges: permits that count whether they fit or not, for a cost that is known only afterwards.
 
-use crate::decision::DIRECT_CALL;
+use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::{Backend, Inside, Limiter};
+use crate::metrics;
 use crate::request::{CallOptions, CountedReply, Request, check_number_of};
 use crate::rule::{Plan, Planned, PlannedRules};
 use crate::run::block_on;
@@ -59,9 +60,33 @@ impl Limiter {
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
         let inside = self.inside();
         if inside.rules.switch().is_none() {
-            return inside.charge(&requests, *inside.default_options()).await;
+            return inside.charge(DecisionContext::direct(&requests), *inside.default_options()).await;
         }
         inside.charge_planned(&inside.rules.plan_direct(DIRECT_CALL, &requests), largest_cost(limits)).await
+    }
+
+    /// Reads the use of a limit: the permits that are left, or that count beyond it. It is a charge of 0 permits.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("tokens"), "1000/m".parse()?);
+    /// limiter.charge(&key, &limit, 1100).await?;
+    /// assert_eq!(limiter.usage(&key, &limit).await?.overdrawn(), 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`charge`](Limiter::charge).
+    ///
+    /// # Cancel safety
+    /// Nothing is counted, whether the future is dropped or not.
+    pub async fn usage(&self, key: &Key, limit: &Limit) -> Result<Usage, Error> {
+        self.charge(key, limit, 0).await
     }
 
     /// [`charge`](Limiter::charge) for code that is not async.
@@ -78,6 +103,14 @@ impl Limiter {
     /// As for [`charge_all`](Limiter::charge_all).
     pub fn charge_all_blocking(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
         block_on(self.charge_all(limits))
+    }
+
+    /// [`usage`](Limiter::usage) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`usage`](Limiter::usage).
+    pub fn usage_blocking(&self, key: &Key, limit: &Limit) -> Result<Usage, Error> {
+        block_on(self.usage(key, limit))
     }
 }
 
@@ -105,6 +138,17 @@ impl Named<'_> {
         inside.charge_planned(&self.plan(inside, limits)?, largest_cost(limits)).await
     }
 
+    /// Reads the use of the rule's limits, of which it describes one: [`Limiter::usage`] under the rule.
+    ///
+    /// # Errors
+    /// As for [`Limiter::charge`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::usage`].
+    pub async fn usage(&self, key: &Key, limit: &Limit) -> Result<Usage, Error> {
+        self.charge(key, limit, 0).await
+    }
+
     /// [`charge`](Named::charge) for code that is not async.
     ///
     /// # Errors
@@ -120,13 +164,23 @@ impl Named<'_> {
     pub fn charge_all_blocking(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
         block_on(self.charge_all(limits))
     }
+
+    /// [`usage`](Named::usage) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`Limiter::charge`].
+    pub fn usage_blocking(&self, key: &Key, limit: &Limit) -> Result<Usage, Error> {
+        block_on(self.usage(key, limit))
+    }
 }
 
 impl Inside {
     /// Charges the counters of a planned call whose largest cost is `cost`.
     async fn charge_planned(&self, plan: &Plan<'_>, cost: u32) -> Result<Usage, Error> {
         match &plan.requests {
-            Planned::Single { request, .. } => self.charge(request, plan.options).await,
+            Planned::Single { name, request, .. } => {
+                self.charge(DecisionContext::new(name, request), plan.options).await
+            }
             Planned::Off { limit, .. } => Ok(Usage::uncounted_by_mode(*limit, cost, limit.max_cost())),
             Planned::Rules(planned) => self.charge_rules(planned, plan.options, cost).await,
         }
@@ -139,16 +193,16 @@ impl Inside {
             self.observers.failed(error);
             return Err(error.clone());
         }
-        let enforced = &planned.enforced.requests;
-        let mut usage = match &enforced[..] {
+        let enforced = planned.enforced.context();
+        let mut usage = match enforced.requests {
             [] => None,
-            enforced => Some(Box::pin(self.charge(enforced, options)).await?),
+            _ => Some(Box::pin(self.charge(enforced, options)).await?),
         };
         // Observed requests are on counters of the enforced ones.
         for trial in self.usable_shadow(planned).iter().flat_map(|shadow| &shadow.0) {
-            let requests = &trial.taking.requests;
-            if !requests.is_empty()
-                && let Ok(of_shadow) = Box::pin(self.charge(requests, trial.options)).await
+            let taking = trial.taking.context();
+            if !taking.requests.is_empty()
+                && let Ok(of_shadow) = Box::pin(self.charge(taking, trial.options)).await
             {
                 usage.get_or_insert(of_shadow);
             }
@@ -160,15 +214,21 @@ impl Inside {
         }))
     }
 
-    async fn charge(&self, requests: &[Request<'_>], options: CallOptions) -> Result<Usage, Error> {
+    /// Charges the counters of these requests, and records it in the series of their rules.
+    async fn charge(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Usage, Error> {
+        let DecisionContext { names, requests } = context;
         check_number_of(requests.len())?;
         if requests.is_empty() {
             return Ok(Usage::uncounted_by_mode(Limit::WIDEST, 0, Limit::WIDEST.max_cost()));
         }
         let counted = match &self.backend {
             Backend::Memory(store) => CountedReply::from_charge(store.charge(requests), 0),
-            Backend::Guarded(guard) => guard.charge(requests, &options, &self.observers).await?,
+            Backend::Guarded(guard) => {
+                let charged = guard.charge(requests, &options, &self.observers).await;
+                charged.inspect_err(|_| metrics::charge_failed(names, requests))?
+            }
         };
+        metrics::charged(names, requests, counted.charges());
         Ok(Usage::new(requests, &counted))
     }
 }

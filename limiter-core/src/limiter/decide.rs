@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
+use crate::collected;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
 use crate::error::OnError;
 use crate::failure_policy::apply_policy;
 use crate::limiter::planned::decision_of;
 use crate::limiter::{Backend, FastDecision, Inside, Limiter};
 use crate::local::StoreTicket;
-use crate::request::{CallOptions, CountedReply, Request};
+use crate::request::{CallOptions, CountedReply, PerRequest, Request};
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::{Allowed, Error, Key, Limit, TARGET};
 
@@ -110,7 +111,7 @@ impl Inside {
         let requests = [*request];
         let resolution = guard.decide_locally(&requests, options, needs_receipt).map_err(Some)?;
         let context = DecisionContext { names: &[name], requests: &requests };
-        let mut decision = context.decision(resolution, needs_receipt.then_some(self.limiter_id));
+        let mut decision = context.decision(resolution, needs_receipt.then(|| self.receipt_terms(options)));
         self.expose_key(&mut decision, &requests);
         self.observers.decided(context, &decision, None);
         Ok(decision)
@@ -128,11 +129,11 @@ impl Inside {
     ) -> Result<D, Option<StoreTicket>> {
         let Inside { backend, observers, limiter_id, .. } = self;
         let Backend::Memory(store) = backend else {
-            let needs_receipt = D::UNBUILT.is_none() || observers.observe_allowed();
+            let needs_receipt = D::UNBUILT.is_none() || observers.receive_allowed();
             return self.decide_locally(name, request, &options(), needs_receipt).map(D::from_decision);
         };
         // An `Allowed` that nothing receives is not built.
-        let unbuilt = D::UNBUILT.filter(|_| !observers.observe_allowed());
+        let unbuilt = D::UNBUILT.filter(|_| !observers.receive_allowed());
         let fast_reply = |reply: &MemoryReply| match unbuilt {
             Some(unbuilt) if reply.outcome.allowed => Ok((unbuilt, reply.outcome.remaining, reply.now)),
             _ => Err(*reply),
@@ -159,8 +160,9 @@ impl Inside {
         options: CallOptions,
         ticket: Option<StoreTicket>,
     ) -> Result<Decision, Error> {
+        let wants_limits = self.wants_limits(context, &options);
         let resolution = self.resolve(context, options, ticket).await?;
-        let mut decision = context.decision(resolution, Some(self.limiter_id));
+        let mut decision = self.decision(context, resolution, wants_limits, &options);
         self.expose_key(&mut decision, context.requests);
         self.report(context, &mut decision);
         Ok(decision)
@@ -186,9 +188,44 @@ impl Inside {
         reports
     }
 
-    /// Returns whether the store must report each request of an allowed call.
-    pub(super) fn wants_reports(&self, context: DecisionContext<'_>) -> bool {
-        context.has_observed() || context.requests.len() > 1 && self.observers.want_reports()
+    /// Returns whether the store must report each request of a call.
+    pub(super) fn wants_reports(&self, context: DecisionContext<'_>, options: &CallOptions) -> bool {
+        let has_several = context.requests.len() > 1;
+        context.has_observed() || has_several && (self.observers.want_reports() || self.wants_limits(context, options))
+    }
+
+    /// Returns whether the caller of a decision about several requests has asked for the limit of each.
+    #[inline]
+    pub(super) fn wants_limits(&self, context: DecisionContext<'_>, options: &CallOptions) -> bool {
+        context.requests.len() > 1 && (options.wants_reports || collected::is_collecting())
+    }
+
+    /// Returns the decision with its receipt, and with all limits of the call if its caller wants them.
+    pub(super) fn decision(
+        &self,
+        context: DecisionContext<'_>,
+        resolution: Resolution,
+        wants_limits: bool,
+        options: &CallOptions,
+    ) -> Decision {
+        let terms = Some(self.receipt_terms(options));
+        if !wants_limits {
+            return context.decision(resolution, terms);
+        }
+        let reports = resolution.reports();
+        let mut decision = context.decision(resolution, terms);
+        self.add_limits(context, &mut decision, reports.as_deref());
+        decision
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_limits(&self, context: DecisionContext<'_>, decision: &mut Decision, reports: Option<&PerRequest>) {
+        let key_of = |index| if self.exposes_keys { self.exposed_key(context.requests, index) } else { None };
+        let limits = reports.and_then(|per_request| context.limit_states(&per_request.reports, key_of));
+        if let Some(limits) = limits {
+            decision.set_limits(limits);
+        }
     }
 
     /// Takes the permits from the store, or applies the failure policy.
@@ -200,7 +237,7 @@ impl Inside {
     ) -> Result<Resolution, Error> {
         let Inside { backend, observers, .. } = self;
         let requests = context.requests;
-        let wants_reports = self.wants_reports(context);
+        let wants_reports = self.wants_reports(context, &options);
         match backend {
             Backend::Memory(store) if wants_reports => Ok(Resolution::Counted(store.decide_with_reports(requests))),
             Backend::Memory(store) => {
@@ -223,11 +260,14 @@ impl Inside {
         context: DecisionContext<'_>,
         options: CallOptions,
     ) -> Result<Decision, Error> {
+        let options = CallOptions { wants_reports: self.wants_limits(context, &options), ..options };
         let resolution = match &self.backend {
-            Backend::Memory(store) => Resolution::Counted(CountedReply::from_store(store.peek(context.requests), 0)),
+            Backend::Memory(store) => Resolution::Counted(store.peek_with_options(context.requests, &options)),
             Backend::Guarded(guard) => guard.peek(context.requests, options, &self.observers).await?,
         };
+        let reports = options.wants_reports.then(|| resolution.reports()).flatten();
         let mut decision = context.decision(resolution, None);
+        self.add_limits(context, &mut decision, reports.as_deref());
         self.expose_key(&mut decision, context.requests);
         Ok(decision)
     }

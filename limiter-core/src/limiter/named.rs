@@ -1,5 +1,6 @@
 //! Direct calls under the name and the settings of a rule.
 
+use std::iter;
 use std::time::Duration;
 
 use crate::decision::DIRECT_CALL;
@@ -161,6 +162,20 @@ impl<'a> Named<'a> {
         self.wait_all(limits, Duration::ZERO).await
     }
 
+    /// Decides whether one permit is free, and takes none: [`Limiter::check_postpaid`] under the rule.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check`].
+    ///
+    /// # Cancel safety
+    /// Nothing is taken, whether the future is dropped or not.
+    pub async fn check_postpaid(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
+        let (inside, items) = (self.limiter.inside(), [(key, limit, 0)]);
+        let rule = || (RuleUse::direct(0, self.name, key, &items).with_postpaid(true), *self);
+        let plan = || inside.rules.plan(self.own_policy(), &iter::once(rule()));
+        inside.decide_named(plan, Duration::ZERO).await.map(decision_of)
+    }
+
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
         let inside = self.limiter.inside();
@@ -229,7 +244,11 @@ impl<'a> Named<'a> {
         let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
         let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
         let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), *self));
-        inside.rules.plan(OwnPolicy { on_error: self.on_error, ..OwnPolicy::NONE }, &uses)
+        inside.rules.plan(self.own_policy(), &uses)
+    }
+
+    fn own_policy(&self) -> OwnPolicy {
+        OwnPolicy { on_error: self.on_error, ..OwnPolicy::NONE }
     }
 }
 
@@ -257,6 +276,14 @@ impl Named<'_> {
     /// As for [`Limiter::check`].
     pub fn check_all_blocking(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
         block_on(self.check_all(limits))
+    }
+
+    /// [`check_postpaid`](Named::check_postpaid) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check`].
+    pub fn check_postpaid_blocking(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
+        block_on(self.check_postpaid(key, limit))
     }
 
     /// [`wait`](Named::wait) for code that is not async.

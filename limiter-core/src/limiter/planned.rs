@@ -384,7 +384,7 @@ impl Inside {
                 None
             } else {
                 let resolution = self.resolve(taking.context(), options, None).await.ok()?;
-                Some((taking, taking.context().decision(resolution, Some(self.limiter_id))))
+                Some((taking, taking.context().decision(resolution, Some(self.receipt_terms(&options)))))
             };
             // A rule that is denied counts as denied alone.
             let observed = observed.filter(|_| !taken.as_ref().is_some_and(|(_, decision)| decision.is_denied()));

@@ -115,7 +115,7 @@ impl Inside {
     ) -> Result<Decision, Error> {
         let resolution = self.resolve(context, CallOptions { max_wait, ..options }, None).await?;
         let delay = if let Resolution::Counted(counted) = &resolution { counted.reply.delay } else { Duration::ZERO };
-        let decision = context.decision(resolution, Some(self.limiter_id));
+        let decision = context.decision(resolution, Some(self.receipt_terms(&options)));
         // The sleep starts when the reply has arrived. So the call is never early, and late by at most the time that the
         // reply took.
         if decision.is_allowed()
@@ -265,17 +265,19 @@ impl Inside {
 
     /// Decides without calling the observers.
     async fn decide_once(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
+        let wants_limits = self.wants_limits(context, &options);
         let resolution = self.resolve(context, options, None).await?;
-        Ok(context.decision(resolution, Some(self.limiter_id)))
+        Ok(self.decision(context, resolution, wants_limits, &options))
     }
 
     /// Decides about a first waiter whose retry time has not come: another process may have given permits back. `None`
     /// after a failure of the store, which changes nothing for the call.
     async fn check_again(&self, context: DecisionContext<'_>, options: CallOptions) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.backend else { return None };
-        let wants_reports = self.wants_reports(context);
+        let (wants_limits, wants_reports) =
+            (self.wants_limits(context, &options), self.wants_reports(context, &options));
         let resolution = guard.check_again(context.requests, CallOptions { wants_reports, ..options }).await?;
-        Some(context.decision(resolution, Some(self.limiter_id)))
+        Some(self.decision(context, resolution, wants_limits, &options))
     }
 
     /// Wakes the first calls that wait for permits of these counters, some of which came back.

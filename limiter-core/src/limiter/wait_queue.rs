@@ -185,7 +185,8 @@ impl WaitQueues {
         let id = WaiterId { queue: self.ids.id(requests), number };
         let Some(ahead) = self.lock().table.costs_ahead(id) else { return false };
         let exceeds = |(request, ahead): (&Request<'_>, &u64)| {
-            *ahead > 0 && ahead.saturating_add(request.cost.into()) > most_permits(&request.limit, wait, free(request))
+            *ahead > 0
+                && ahead.saturating_add(request.own_take().into()) > most_permits(&request.limit, wait, free(request))
         };
         in_order(requests).into_iter().zip(ahead.as_slice()).any(exceeds)
     }

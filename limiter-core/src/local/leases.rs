@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::local::counter_hash::{CounterHash, Table};
 use crate::local::recent_failures::Slots;
-use crate::request::{CountedReply, Request, StoreReply};
+use crate::request::{ChargeReply, CountedReply, DecisionReply, Request, StoreReply};
 use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, next_id, read, unless_blocked};
 use crate::{Key, Limit, Source};
 
@@ -113,6 +113,13 @@ impl Leases {
         }
         let take = |lease: &mut RecentLease, now| lease.take_permits(request.cost, now, needs_receipt);
         self.with_lease_in_force(request, counter, take)
+    }
+
+    /// Takes the permits of a request, or none, from the lease of its counter, and returns its level. `None` if it has none
+    /// in force, or one with too few permits.
+    pub(crate) fn charge(&self, request: &Request<'_>) -> Option<LocalGrant> {
+        let take = |lease: &mut RecentLease, now| lease.take_permits(request.cost, now, false);
+        self.with_lease_in_force(request, || CounterHash::of(request), take)
     }
 
     /// Puts the permits of a request back into the lease from which they were taken. Returns false if that lease is no
@@ -316,6 +323,16 @@ impl LocalGrant {
         let Self { remaining, reset_after, decided_at: stamp, id, mirror_stamp, .. } = self;
         let reset_after = Duration::from_micros(reset_after);
         CountedReply::from_lease(StoreReply { remaining, reset_after, stamp, ..StoreReply::ALLOWED }, id, mirror_stamp)
+    }
+
+    /// The reply of the lease to a charge.
+    pub(crate) fn into_charge(self) -> CountedReply {
+        let (remaining, reset_after) = (self.remaining, Duration::from_micros(self.reset_after));
+        let charge = ChargeReply { remaining, reset_after, ..ChargeReply::default() };
+        CountedReply {
+            source: Self::SOURCE,
+            ..CountedReply::from_charge(DecisionReply::of_charges(vec![charge], self.decided_at), 0)
+        }
     }
 }
 

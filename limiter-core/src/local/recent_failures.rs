@@ -77,6 +77,11 @@ impl RecentFailures {
         requests.iter().any(|(_, slot)| self.slot_failure(slot).load(Ordering::Acquire) >= since)
     }
 
+    /// The time of the last failure of a server of this slot.
+    pub(crate) fn last_server_failure(&self, slot: u16) -> Option<u64> {
+        Some(self.slot_failure(slot).load(Ordering::Acquire)).filter(|failed_at| *failed_at != NEVER)
+    }
+
     fn slot_failure(&self, slot: u16) -> &AtomicU64 {
         &self.slots[usize::from(slot) % self.slots.len()]
     }

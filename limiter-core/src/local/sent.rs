@@ -18,11 +18,13 @@ use super::Local;
 use super::counter_hash::CounterHash;
 use super::denial_cache::CacheVersion;
 use super::standby::Standby;
-use crate::Error;
+use crate::request::settlement::{self, CounterChange};
+use crate::request::sharing::in_memory;
 use crate::request::{
     BatchEntryReply, ChargeReply, CountedReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request,
-    SlottedRequests, StoreFailure, StoreReply, sharing,
+    Settlement, SlottedRequests, StoreFailure, StoreReply, sharing,
 };
+use crate::{Error, Source};
 
 pub(crate) mod batch;
 
@@ -115,15 +117,19 @@ impl Local {
     /// Begins a take whose reply has a report of each request.
     ///
     /// # Errors
-    /// As for [`begin`](Self::begin).
+    /// As for [`begin`](Self::begin), with a report of each request.
     pub(crate) fn begin_with_reports<'a>(
         &'a self,
         requests: SlottedRequests<'a>,
         counter: CounterHash,
-    ) -> Result<SentTake<'a>, StoreReply> {
+    ) -> Result<SentTake<'a>, DecisionReply> {
         let mut per_request = PerRequest::default();
-        let reserved = self.standby.reserve_each(requests, &mut per_request)?;
-        let reservation = reserved.map(|reply| DecisionReply::with_reports(reply, per_request));
+        let reserved = self.standby.reserve_each(requests, &mut per_request);
+        let with_reports = |reply| DecisionReply::with_reports(reply, per_request);
+        let reservation = match reserved {
+            Ok(reserved) => reserved.map(with_reports),
+            Err(denial) => return Err(with_reports(denial)),
+        };
         Ok(self.begin_reserved(requests, counter, Duration::ZERO, reservation))
     }
 
@@ -165,6 +171,13 @@ impl SentTake<'_> {
     pub(crate) fn settle(mut self, DecisionReply { reply, per_request }: DecisionReply) -> CountedReply {
         let counted = self.local.settle_take(&self.calls, reply);
         self.is_open = false;
+        let per_request = match counted.source {
+            // The reports of the store are those of an admission, which the standby limiter denies.
+            Source::Standby => {
+                per_request.and_then(|_| self.local.peek_with_reports(self.calls.requests.requests).per_request)
+            }
+            _ => per_request,
+        };
         CountedReply { per_request, ..counted }
     }
 
@@ -240,14 +253,50 @@ impl SentDirect {
 impl Local {
     /// Settles a charge of the store: it changes the counters, and no mirror may deny it.
     pub(crate) fn settle_charge(&self, requests: &[Request<'_>], reply: DecisionReply) -> CountedReply {
+        self.settle_changes(requests, settlement::charges(requests, in_memory), 0, reply)
+    }
+
+    /// Settles the change of what a call counts.
+    pub(crate) fn settle_settlement(
+        &self,
+        requests: &[Request<'_>],
+        settlement: &Settlement,
+        reply: DecisionReply,
+    ) -> CountedReply {
+        let changes = settlement.changes(requests, in_memory);
+        self.settle_changes(requests, changes, settlement.info.mirror_stamp, reply)
+    }
+
+    /// Makes the changes of the requests in the mirror, of permits from `mirror_stamp`, but for what the store had no room for.
+    fn settle_changes(
+        &self,
+        requests: &[Request<'_>],
+        mut changes: Vec<CounterChange<'_>>,
+        mirror_stamp: u64,
+        reply: DecisionReply,
+    ) -> CountedReply {
         let settled = CountedReply::from_charge(reply, 0);
-        let mut counted = requests.to_vec();
-        for (request, ChargeReply { uncounted, .. }) in counted.iter_mut().zip(settled.charges()) {
-            request.cost = request.cost.saturating_sub(*uncounted);
+        for (index, ChargeReply { uncounted, .. }) in settled.charges().iter().enumerate() {
+            let request = requests[index];
+            // Each request of a counter has the permits for which that had no room.
+            if requests[..index].iter().any(|earlier| in_memory(earlier, &request)) {
+                continue;
+            }
+            let mut uncounted = *uncounted;
+            for change in changes.iter_mut().filter(|change| in_memory(&change.charged, &request)) {
+                let cost = change.charged.cost.saturating_sub(uncounted);
+                uncounted -= change.charged.cost - cost;
+                change.charged.cost = cost;
+            }
         }
-        let mirror_stamp = self.standby.charge(&counted).reply.stamp;
+        let mirror_stamp = self.standby.change(&changes, mirror_stamp).reply.stamp;
         self.denials.invalidate(requests);
         CountedReply { mirror_stamp, ..settled }
+    }
+
+    /// Returns whether the store may have lost permits. It would refund those of other calls in their place.
+    pub(crate) fn is_lost(&self, requests: SlottedRequests<'_>, info: &RefundInfo) -> bool {
+        self.standby.may_be_lost(requests, info.mirror_stamp)
     }
 }
 
@@ -255,16 +304,16 @@ impl Local {
 
 impl Local {
     /// The denial of the standby limiter for a peek, if it is consulted.
-    pub(crate) fn peek_denial(&self, requests: SlottedRequests<'_>) -> Option<CountedReply> {
-        self.standby.peek_denial(requests).map(CountedReply::from_standby)
+    pub(crate) fn peek_denial(&self, requests: SlottedRequests<'_>, with_reports: bool) -> Option<CountedReply> {
+        let reply = self.standby.peek_denial(requests)?;
+        let reports = with_reports.then(|| self.peek_with_reports(requests.requests));
+        let per_request = reports.and_then(|reports| reports.per_request);
+        Some(CountedReply::from_standby(DecisionReply { reply, per_request }))
     }
 
     /// Refunds permits locally if the store may have lost them; `None` if the refund is to be sent.
-    ///
-    /// The store would refund permits of other calls in their place.
     pub(crate) fn refund_lost(&self, requests: SlottedRequests<'_>, info: &RefundInfo) -> Option<CountedReply> {
-        let may_be_lost = self.standby.may_be_lost(requests, info.mirror_stamp);
-        may_be_lost.then(|| {
+        self.is_lost(requests, info).then(|| {
             self.settle_refund(requests.requests, info);
             CountedReply::from_store(StoreReply::ALLOWED, 0)
         })

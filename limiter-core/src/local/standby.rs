@@ -10,6 +10,7 @@ use crate::Source;
 use crate::clock::Clock;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
+use crate::request::settlement::{self, CounterChange};
 use crate::request::{DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, sharing};
 use crate::store::memory::MemoryStore;
 use crate::{Key, Limit};
@@ -74,7 +75,7 @@ impl Standby {
         self.with_shares(requests, |requests| self.mirror.decide_within(requests, max_wait))
     }
 
-    /// Decides by the mirror about several requests. Adds the report of each if they are allowed.
+    /// Decides by the mirror about several requests. Adds the report of each.
     pub(crate) fn decide_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
         self.with_shares(requests, |requests| self.mirror.decide_each(requests, per_request))
     }
@@ -82,6 +83,11 @@ impl Standby {
     /// Decides by the mirror without taking permits.
     pub(crate) fn peek(&self, requests: &[Request<'_>]) -> StoreReply {
         self.with_shares(requests, |requests| self.mirror.peek(requests))
+    }
+
+    /// Decides by the mirror about several requests without taking permits. Adds the report of each.
+    pub(crate) fn peek_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
+        self.with_shares(requests, |requests| self.mirror.peek_each(requests, per_request))
     }
 
     /// Calls `decide` for the requests with this instance's share of their limits.
@@ -111,9 +117,14 @@ impl Standby {
         self.mirror.record(requests)
     }
 
-    /// Counts permits whether they fit or not. The reply is about this instance's share of each limit.
-    pub(crate) fn charge(&self, requests: &[Request<'_>]) -> DecisionReply {
-        self.mirror.charge(&self.shares(requests))
+    /// Makes changes of permits from `stamp`. The reply is about this instance's share of each limit.
+    pub(crate) fn change(&self, changes: &[CounterChange<'_>], stamp: u64) -> DecisionReply {
+        // A child of `fork` has no record of the older permits of its parent.
+        let stamp = if stamp >= self.began_at { stamp } else { 0 };
+        let shares = self.shares(&settlement::charged(changes));
+        let shares: Vec<_> =
+            changes.iter().zip(shares).map(|(change, charged)| CounterChange { charged, ..*change }).collect();
+        self.mirror.change(&shares, stamp)
     }
 
     /// Refunds permits that were granted, reserved or recorded at `stamp`.
@@ -146,6 +157,11 @@ impl Standby {
     /// Records that the server of these slots failed, and may have lost their counters.
     pub(crate) fn server_failed(&self, slots: &Slots) {
         self.recent_failures.server_failed(slots, self.clock.now().ceil_millis());
+    }
+
+    /// The time of the last failure of a server of this slot, in milliseconds of the clock.
+    pub(crate) fn last_server_failure(&self, slot: u16) -> Option<u64> {
+        self.recent_failures.last_server_failure(slot)
     }
 
     /// Lets permits that the mirror took at `stamp` count from now on.

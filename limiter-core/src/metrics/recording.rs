@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
+mod charges;
 mod contained;
 mod describe;
 mod rule_series;
 
+pub(crate) use charges::{charge_failed, charged, settle_failed, settled};
 use contained::record;
 use describe::describe_series;
 use rule_series::{RuleSeries, series_of};
@@ -55,7 +57,7 @@ pub(crate) fn allowed_fast(name: &'static str, request: &Request<'_>, remaining:
 fn allowed(series: &RuleSeries, source: Source, request: &Request<'_>, remaining: u32) {
     series.count_decision(CallOutcome::Allowed, source);
     if has_taken_permits(source) {
-        series.count_permits(request.cost);
+        series.count_permits(request.own_take());
     }
     if source.is_of_store() && is_near(request.limit, remaining) {
         series.count_near_limit();
@@ -69,7 +71,7 @@ fn allowed_by_several(call: &DecidedCall<'_>) {
         let series = series_of(share.name);
         series.count_decision(CallOutcome::Allowed, call.source);
         if has_taken_permits(call.source) {
-            series.count_permits(share.requests().map(|(_, request)| request.cost).max().unwrap_or(0));
+            series.count_permits(share.requests().map(|(_, request)| request.own_take()).max().unwrap_or(0));
         }
         let is_near = |(index, request): (usize, &Request<'_>)| {
             call.reports.get(index).is_some_and(|report| is_near(request.limit, report.remaining))
@@ -167,7 +169,7 @@ fn error_counters() -> &'static [Counter] {
     })
 }
 
-/// The kinds of failures of calls. `Conflict` is none: only changes of the shared rules have it.
+/// The kinds of failures of calls. `Conflict` is none: only changes of the shared rules have it. `Settled` is a mistake.
 const KINDS: [ErrorKind; 12] = [
     ErrorKind::Timeout,
     ErrorKind::Unavailable,
@@ -231,13 +233,14 @@ pub(crate) fn store_called(op: StoreOp, is_ok: bool, duration: Duration) {
 }
 
 fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
-    static HISTOGRAMS: PerProcess<[[OnceLock<Histogram>; 2]; 5]> = PerProcess::new();
+    static HISTOGRAMS: PerProcess<[[OnceLock<Histogram>; 2]; 6]> = PerProcess::new();
     let (index, op) = match op {
         StoreOp::Decide => (0, "decide"),
         StoreOp::Peek => (1, "peek"),
         StoreOp::Refund => (2, "refund"),
         StoreOp::Reset => (3, "reset"),
         StoreOp::Charge => (4, "charge"),
+        StoreOp::Settle => (5, "settle"),
     };
     let outcome = if is_ok { "ok" } else { "error" };
     HISTOGRAMS.here()[index][usize::from(is_ok)].get_or_init(|| {

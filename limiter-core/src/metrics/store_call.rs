@@ -10,6 +10,7 @@ pub(crate) enum StoreOp {
     Decide,
     Peek,
     Charge,
+    Settle,
     Refund,
     Reset,
 }

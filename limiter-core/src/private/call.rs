@@ -25,7 +25,7 @@ pub fn denied(
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> impl Future<Output = Option<(usize, Denied)>> {
-    CallFuture::new(AnnotatedCall { function, rules, max_wait }, limiter)
+    CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter)
 }
 
 /// Takes the permits of a call whose function handles the limiter's failures. `None` runs the body.
@@ -36,7 +36,7 @@ pub fn decide(
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> impl Future<Output = Option<Result<(usize, Denied), Error>>> {
-    CallFuture::new(AnnotatedCall { function, rules, max_wait }, limiter)
+    CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter)
 }
 
 /// Blocking form of [`denied`].
@@ -65,6 +65,8 @@ pub(super) struct AnnotatedCall<'a> {
     pub(super) function: &'static AnnotatedFunction,
     pub(super) rules: &'a [Option<RuleRequest>],
     pub(super) max_wait: Duration,
+    /// The function gets the permit, or settles the call.
+    pub(super) settles: bool,
 }
 
 /// A call that a shared store must decide, or rules that do more than that. It has a ticket if it was looked up.
@@ -123,11 +125,14 @@ impl<'a> AnnotatedCall<'a> {
 
     /// Plans a call under all rules that apply.
     fn plan(&self, inside: &Inside, own: OwnPolicy) -> Result<Plan<'a>, Error> {
-        let Self { function, rules, .. } = *self;
+        let Self { function, rules, settles, .. } = *self;
         let rules = function.names.iter().zip(rules).enumerate().filter_map(|(rule_index, (name, rule))| {
             let rule = rule.as_ref()?;
             let (limits, own) = (OwnLimits::Attribute(rule.limits()), function.settings_of(rule_index));
-            let rule = RuleUse { rule_index, name, key: rule.key(), limits, cost: rule.cost, own };
+            let (key, cost, is_postpaid) = (rule.key(), rule.cost, rule.is_postpaid);
+            let rule = RuleUse { rule_index, name, key, limits, cost, own };
+            let settles = settles && function.settles(rule_index);
+            let rule = if settles { rule.with_postpaid(is_postpaid) } else { rule.never_settled() };
             Some((rule, function.rule(rule_index)))
         });
         inside.rules.plan(own, &rules)
@@ -304,7 +309,7 @@ mod tests {
         let limiter = Builder::default().misconfigured(Error::new(ErrorKind::Unavailable, "no server"));
         let (key, own, other) = (Key::new("a"), limit(5, 10_000), limit(5, 20_000));
         let rules = [Some(RuleRequest::with_limit(key.clone(), Ok(own), 1))];
-        let call = AnnotatedCall { function: &FUNCTION, rules: &rules, max_wait: Duration::ZERO };
+        let call = AnnotatedCall { function: &FUNCTION, rules: &rules, max_wait: Duration::ZERO, settles: false };
         let tickets = [(); 2].map(|()| call.try_plain::<Decision>(limiter.inside()).expect_err("no server"));
         let mut limits = [own, other].into_iter();
         for ticket in tickets {

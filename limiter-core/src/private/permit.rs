@@ -7,7 +7,7 @@ use crate::limiter::RuleDecision;
 use crate::private::call::AnnotatedCall;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::run::block_on;
-use crate::{Allowed, Decision, Denied, Error, Limiter};
+use crate::{Decision, Denied, Error, Limiter, Permit};
 
 /// Takes the permits of an annotated call as [`denied`](crate::private::denied) does, and returns the permit of an
 /// allowed call.
@@ -21,9 +21,9 @@ pub async fn allowed(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
-) -> Result<Allowed, (usize, Denied)> {
+) -> Result<Permit, (usize, Denied)> {
     match decide_with_permit(function, &limiter, rules, max_wait, false).await {
-        Ok(decided) => decided,
+        Ok(decided) => decided.map(|allowed| Permit::new(allowed, limiter)),
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
         Err(_) => Err((0, DecisionContext::new(function.names, &[]).failed_closed())),
     }
@@ -38,9 +38,9 @@ pub async fn try_allowed(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
-) -> Result<Allowed, Result<(usize, Denied), Error>> {
+) -> Result<Permit, Result<(usize, Denied), Error>> {
     match decide_with_permit(function, &limiter, rules, max_wait, true).await {
-        Ok(decided) => decided.map_err(Ok),
+        Ok(decided) => decided.map(|allowed| Permit::new(allowed, limiter)).map_err(Ok),
         Err(error) => Err(Err(error)),
     }
 }
@@ -54,7 +54,7 @@ pub fn allowed_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
-) -> Result<Allowed, (usize, Denied)> {
+) -> Result<Permit, (usize, Denied)> {
     block_on(allowed(function, limiter, rules, max_wait))
 }
 
@@ -67,8 +67,23 @@ pub fn try_allowed_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
-) -> Result<Allowed, Result<(usize, Denied), Error>> {
+) -> Result<Permit, Result<(usize, Denied), Error>> {
     block_on(try_allowed(function, limiter, rules, max_wait))
+}
+
+/// Settles the rules of a call for which `actual` has a number, in the order of the function's rules. It does not wait for
+/// the store: see [`Permit::settle_in_background`].
+pub fn settle(function: &'static AnnotatedFunction, permit: &Permit, actual: &[Option<u32>]) {
+    let actual: Box<[_]> = actual.into();
+    permit.settle_by(move |rule| {
+        let of_rules = function.names.iter().zip(&actual).filter(|(name, _)| **name == rule);
+        of_rules.filter_map(|(_, actual)| *actual).max()
+    });
+}
+
+/// Returns what a call has cost. The type of the closure's argument is inferred from this call.
+pub fn actual_cost<R: ?Sized>(returned: &R, settle: impl FnOnce(&R) -> u32) -> u32 {
+    settle(returned)
 }
 
 /// Decides at once if the call has one request and does not wait, and else by a future on the heap.
@@ -79,7 +94,7 @@ async fn decide_with_permit(
     max_wait: Duration,
     has_handler: bool,
 ) -> Result<RuleDecision, Error> {
-    let (call, own) = (AnnotatedCall { function, rules, max_wait }, function.own_policy(has_handler));
+    let (call, own) = (AnnotatedCall { function, rules, max_wait, settles: true }, function.own_policy(has_handler));
     let inside = limiter.inside();
     match call.try_plain::<Decision>(inside).or_else(|tried| call.try_planned(inside, own, tried)) {
         Ok(decision) => Ok(decision.into_result().map_err(|denied| (0, denied))),

@@ -11,6 +11,8 @@ pub struct RuleRequest {
     key: KeyRef,
     limits: Limits,
     pub(super) cost: u32,
+    /// The call takes nothing and is charged once its cost is known.
+    pub(super) is_postpaid: bool,
 }
 
 /// The key of a rule.
@@ -47,13 +49,13 @@ impl RuleRequest {
     #[inline]
     #[must_use]
     pub fn with_limit(key: impl Into<KeyRef>, limit: LimitOrNearest, cost: u32) -> Self {
-        Self { key: key.into(), limits: Limits::One(limit), cost }
+        Self { key: key.into(), limits: Limits::One(limit), cost, is_postpaid: false }
     }
 
     /// Creates the request of a rule with several limits.
     #[must_use]
     pub fn with_limits<const N: usize>(key: impl Into<KeyRef>, limits: [LimitOrNearest; N], cost: u32) -> Self {
-        Self { key: key.into(), limits: Limits::Several(limits.into()), cost }
+        Self { key: key.into(), limits: Limits::Several(limits.into()), cost, is_postpaid: false }
     }
 
     /// Creates the most common request: one permit of one limit whose numbers are literals.
@@ -67,19 +69,33 @@ impl RuleRequest {
     /// nor moves it.
     #[must_use]
     pub const fn one_permit_static(key: &'static StaticKey, max: u32, window_millis: u64) -> Option<Self> {
-        Some(Self { key: KeyRef::Static(key), limits: Limits::One(Ok(limit(max, window_millis))), cost: 1 })
+        let limits = Limits::One(Ok(limit(max, window_millis)));
+        Some(Self { key: KeyRef::Static(key), limits, cost: 1, is_postpaid: false })
     }
 
     /// Creates the request of a rule whose limits are in the settings by name alone.
     #[must_use]
     pub fn configured(key: impl Into<KeyRef>, cost: u32) -> Option<Self> {
-        Some(Self { key: key.into(), limits: Limits::Configured, cost })
+        Some(Self { key: key.into(), limits: Limits::Configured, cost, is_postpaid: false })
     }
 
     /// Creates the request of such a rule, of one permit and with a key without values, in a `static`.
     #[must_use]
     pub const fn configured_static(key: &'static StaticKey) -> Option<Self> {
-        Some(Self { key: KeyRef::Static(key), limits: Limits::Configured, cost: 1 })
+        Some(Self { key: KeyRef::Static(key), limits: Limits::Configured, cost: 1, is_postpaid: false })
+    }
+
+    /// Returns it for a call that its function or its permit settles. A cost of 0 is then that of a postpaid call: otherwise
+    /// a caller whose estimate is 0 would never be denied.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        match self.limits {
+            // Such a call has no lone limit, by which a decision without a plan would be made.
+            Limits::One(limit) if self.cost == 0 => {
+                Self { limits: Limits::Several(vec![limit]), is_postpaid: true, ..self }
+            }
+            _ => Self { is_postpaid: self.cost == 0, ..self },
+        }
     }
 
     #[inline]

@@ -13,6 +13,8 @@ pub(crate) struct CallSettings {
     pub(crate) deadline: Option<Duration>,
     /// The call may take a lease.
     pub(crate) leases: Option<bool>,
+    /// Calls need one free permit and take none. Each rule of a call has its own.
+    pub(crate) postpaid: Option<bool>,
 }
 
 /// The options of one call.
@@ -25,12 +27,12 @@ pub(crate) struct CallOptions {
     pub(crate) deadline: Option<Duration>,
     /// The call may take a lease.
     pub(crate) leases: bool,
-    /// True if the reply must have a report of each of several requests. Such a call waits for no turn.
+    /// True if the decision must have a report of each of several requests. Such a call waits for no turn.
     pub(crate) wants_reports: bool,
 }
 
 impl CallSettings {
-    pub(crate) const NONE: Self = Self { on_error: None, deadline: None, leases: None };
+    pub(crate) const NONE: Self = Self { on_error: None, deadline: None, leases: None, postpaid: None };
 
     /// Returns it with the settings of the next level that this one lacks.
     #[inline]
@@ -39,6 +41,7 @@ impl CallSettings {
             on_error: self.on_error.or(next.on_error),
             deadline: self.deadline.or(next.deadline),
             leases: self.leases.or(next.leases),
+            postpaid: self.postpaid.or(next.postpaid),
         }
     }
 
@@ -49,20 +52,21 @@ impl CallSettings {
             on_error: self.on_error.or(next.on_error),
             deadline: self.deadline.into_iter().chain(next.deadline).min(),
             leases: next.leases.or(self.leases),
+            postpaid: None,
         }
     }
 
     /// Returns the settings of a rule without a request, which leases nothing.
     pub(crate) fn without_request(self) -> Self {
-        let Self { on_error, deadline, leases: _ } = self;
-        Self { on_error, deadline, leases: None }
+        let Self { on_error, deadline, leases: _, postpaid: _ } = self;
+        Self { on_error, deadline, ..Self::NONE }
     }
 
     /// Returns the options of a call, whose last level are those of the limiter.
     #[inline]
     pub(crate) fn resolve(self, limiter: &CallOptions) -> CallOptions {
         // All fields are named: a new setting that is missing here does not compile.
-        let Self { on_error, deadline, leases } = self;
+        let Self { on_error, deadline, leases, postpaid: _ } = self;
         CallOptions {
             on_error: on_error.unwrap_or(limiter.on_error),
             deadline: deadline.or(limiter.deadline),

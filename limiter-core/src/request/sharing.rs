@@ -21,7 +21,7 @@ pub(crate) fn in_redis(one: &Request<'_>, other: &Request<'_>) -> bool {
     one.limit.layout() == other.limit.layout() && in_memory(one, other)
 }
 
-/// Returns whether any of the requests are of several lanes, or observed. If not, each takes its own cost.
+/// Returns whether any of the requests are of several lanes, observed or postpaid. If not, each takes its own cost.
 pub(crate) fn may_share(requests: &[Request<'_>]) -> bool {
     requests.iter().any(|request| request.role != Role::ADDED)
 }
@@ -33,7 +33,7 @@ pub(crate) fn remove_unshared_lanes(requests: &mut [Request<'_>]) {
     let shared: Vec<_> = requests.iter().map(is_shared).collect();
     for (request, is_shared) in requests.iter_mut().zip(shared) {
         if !is_shared {
-            request.role = Role::ADDED;
+            request.role = request.role.without_lane();
         }
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn enforced(requests: &[Request<'_>]) -> usize {
 pub(crate) fn pending(requests: &[Request<'_>], index: usize, same_counter: SameCounter) -> u32 {
     let request = &requests[index];
     let earlier = requests[..index].iter().filter(|other| other.role == request.role && same_counter(request, other));
-    earlier.fold(0, |sum, other| sum.saturating_add(other.cost))
+    earlier.fold(0, |sum, other| sum.saturating_add(other.own_take()))
 }
 
 /// The requests with the permits that each takes as its cost. Of several lanes on a counter, the first request with the
@@ -81,7 +81,7 @@ fn taken(requests: &[Request<'_>], index: usize, same_counter: SameCounter) -> u
     }
     let of_counter = || requests.iter().filter(|other| !other.role.is_observed() && same_counter(request, other));
     if of_counter().all(|other| other.role == request.role) {
-        return request.cost;
+        return request.own_take();
     }
     let is_smaller =
         |(other_index, other): (usize, &Request<'_>)| (other.limit.max(), other_index) < (request.limit.max(), index);
@@ -90,7 +90,7 @@ fn taken(requests: &[Request<'_>], index: usize, same_counter: SameCounter) -> u
         return 0;
     }
     let of_lane = |role: Role| {
-        of_counter().filter(|other| other.role == role).fold(0_u32, |sum, other| sum.saturating_add(other.cost))
+        of_counter().filter(|other| other.role == role).fold(0_u32, |sum, other| sum.saturating_add(other.own_take()))
     };
     of_counter().map(|other| of_lane(other.role)).max().unwrap_or(0)
 }

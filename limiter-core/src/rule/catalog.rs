@@ -8,7 +8,7 @@ use crate::key::KeyTemplate;
 use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::message_text::list;
 use crate::rule::override_index::without_kinds;
-use crate::rule::{KeyText, Mode, RegisteredRule, Rule, RuleSet, log_apart};
+use crate::rule::{KeyText, Mode, RegisteredRule, Rule, RuleSet, is_interned, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
 
 /// The most unknown names that a message lists.
@@ -178,6 +178,24 @@ impl<'d> Catalog<'d> {
             return error;
         }
         config_error(unknown_rule_problem(name, &self.hint(name, &known), &error), rule)
+    }
+
+    /// Checks that the program has a rule with this name, if all of its rules are known: its functions', or a call with these
+    /// rules that is none of a function.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for another name.
+    pub(crate) fn check_name(&self, name: &str, of_call: &BTreeSet<&str>) -> Result<(), Error> {
+        let known: BTreeSet<_> = self.names().union(of_call).copied().collect();
+        let may_be_of_function = self.sites.is_empty() && !of_call.iter().all(|rule| is_interned(rule));
+        if may_be_of_function || known.contains(name) {
+            return Ok(());
+        }
+        let hint = self.hint(name, &known);
+        let problem = format!(
+            "`rule` must be the name of a rule, got `{name}`{hint}: write one that the decision or the program has"
+        );
+        Err(Error::new(ErrorKind::Config, problem))
     }
 
     /// Returns the known names that are probably meant by an unknown one, in parentheses: those of functions with this

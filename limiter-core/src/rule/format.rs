@@ -14,12 +14,22 @@ use crate::rule::MAX_LIMITS;
 use crate::rule::message_text::{cut, list, name_fix, quoted};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
 
+/// The tables that may have a field, beside that of a rule.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// That of a limit.
+    Limit,
+    /// None.
+    Rule,
+    /// `[defaults]`.
+    AllRules,
+}
+
 /// A field of one value.
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: FieldKind,
-    /// The table of a limit may have it. If not, `[defaults]` may.
-    pub(crate) is_of_limit: bool,
+    scope: Scope,
     /// Sets it in a rule. An error without a message is a value outside of the bound.
     read: ReadField,
     /// Its value in a rule that sets it.
@@ -60,58 +70,65 @@ pub(crate) enum WrittenValue {
 }
 
 /// The fields of one value that rules and overrides have.
-pub(crate) static FIELDS: [Field; 7] = [
+pub(crate) static FIELDS: [Field; 8] = [
     Field {
         name: "algorithm",
         kind: FieldKind::Word(Algorithm::names),
-        is_of_limit: true,
+        scope: Scope::Limit,
         read: |rule, found| set(&mut rule.algorithm, found.word()),
         written: |rule| rule.algorithm.map(WrittenValue::word),
     },
     Field {
         name: "burst",
         kind: FieldKind::Permits,
-        is_of_limit: true,
+        scope: Scope::Limit,
         read: |rule, found| set(&mut rule.burst, found.permits()),
         written: |rule| rule.burst.map(|burst| WrittenValue::Number(burst.into())),
     },
     Field {
         name: "layout",
         kind: FieldKind::Word(Layout::names),
-        is_of_limit: true,
+        scope: Scope::Limit,
         read: |rule, found| set(&mut rule.layout, found.word()),
         written: |rule| rule.layout.map(WrittenValue::word),
     },
     Field {
         name: "mode",
         kind: FieldKind::Word(Mode::names),
-        is_of_limit: false,
+        scope: Scope::AllRules,
         read: |rule, found| set(&mut rule.mode, found.word()),
         written: |rule| rule.mode.map(WrittenValue::word),
     },
     Field {
         name: "on_error",
         kind: FieldKind::Word(OnError::names),
-        is_of_limit: false,
+        scope: Scope::AllRules,
         read: |rule, found| set(&mut rule.call.on_error, found.word()),
         written: |rule| rule.call.on_error.map(WrittenValue::word),
     },
     Field {
         name: "deadline",
         kind: FieldKind::Deadline,
-        is_of_limit: false,
+        scope: Scope::AllRules,
         read: |rule, found| set(&mut rule.call.deadline, found.deadline()),
         written: |rule| rule.call.deadline.map(WrittenValue::Time),
     },
     Field {
         name: "leases",
         kind: FieldKind::Flag,
-        is_of_limit: false,
+        scope: Scope::AllRules,
         read: |rule, found| match leases_problem(found.flag() == Some(true), "`leases`") {
             None => set(&mut rule.call.leases, found.flag()),
             problem => Err(problem),
         },
         written: |rule| rule.call.leases.map(WrittenValue::Flag),
+    },
+    Field {
+        name: "postpaid",
+        kind: FieldKind::Flag,
+        scope: Scope::Rule,
+        read: |rule, found| set(&mut rule.call.postpaid, found.flag()),
+        written: |rule| rule.call.postpaid.map(WrittenValue::Flag),
     },
 ];
 
@@ -132,6 +149,16 @@ fn names(first: &[&'static str], condition: impl Fn(&Field) -> bool, last: &[&'s
 }
 
 impl Field {
+    /// Returns whether the table of a limit may have it.
+    pub(crate) fn is_of_limit(&self) -> bool {
+        self.scope == Scope::Limit
+    }
+
+    /// Returns whether the table of the defaults may have it.
+    pub(crate) fn is_of_all_rules(&self) -> bool {
+        self.scope == Scope::AllRules
+    }
+
     /// Sets the field in a rule.
     ///
     /// # Errors
@@ -235,7 +262,7 @@ pub(crate) struct FieldNames {
 impl FieldNames {
     /// Those of a limit that is more than a text.
     pub(crate) fn of_limit() -> Self {
-        Self { kind: "a part of a limit", names: names(&["limit"], |field| field.is_of_limit, &[]) }
+        Self { kind: "a part of a limit", names: names(&["limit"], Field::is_of_limit, &[]) }
     }
 
     pub(crate) fn of_rule() -> Self {
@@ -247,7 +274,7 @@ impl FieldNames {
     }
 
     pub(crate) fn of_defaults() -> Self {
-        Self { kind: "a setting of the defaults", names: names(&[], |field| !field.is_of_limit, &[]) }
+        Self { kind: "a setting of the defaults", names: names(&[], Field::is_of_all_rules, &[]) }
     }
 
     /// Returns the message for a field that is none of these, with a suggestion.

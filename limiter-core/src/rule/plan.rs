@@ -148,6 +148,9 @@ impl RuleTable {
         reference: &impl RuleRef,
     ) -> Option<(CallOptions, Planned<'a>)> {
         let own_limit = rule.lone_limit()?;
+        if rule.own.postpaid == Some(true) {
+            return None;
+        }
         let (single, unused) = if self.has_settings() {
             self.with_rule(reference, |resolved| {
                 let settings = &*resolved.settings_for(rule.key);
@@ -156,7 +159,10 @@ impl RuleTable {
                         let off = Planned::Off { name: rule.name, limit: rule.described_limit(settings) };
                         (Some((CallOptions::default(), off)), None)
                     }
-                    (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
+                    (Mode::Enforce, Some(limit))
+                        if !rule.is_postpaid(settings)
+                            && (!settings.ignores_burst_of(limit) || resolved.is_logged()) =>
+                    {
                         self.single(own, rule, limit, settings)
                     }
                     _ => (None, None),
@@ -236,9 +242,11 @@ impl RuleTable {
             // Only with a switch, which the settings have.
             _ => {
                 let mut planned = PlannedRules::default();
-                for &Request { key, limit, cost, .. } in requests {
+                for &Request { key, limit, cost, role } in requests {
+                    let items = [(key, &limit, cost)];
+                    let rule = RuleUse::direct(0, name, key, &items).with_postpaid(role.is_postpaid());
                     // Without limits or algorithms in the settings no limit is invalid.
-                    let _ = planned.add(&RuleUse::direct(0, name, key, &[(key, &limit, cost)]), &settings);
+                    let _ = planned.add(&rule, &settings);
                 }
                 planned.finish(OwnPolicy::NONE, defaults)
             }
@@ -246,8 +254,8 @@ impl RuleTable {
         Plan { generation, options, requests }
     }
 
-    /// Returns the problem of a setting that a rule demands and its limits cannot use. A limiter in memory uses none of
-    /// these.
+    /// Returns the problem of a setting that a rule demands and its calls or its limits cannot use. A limiter in memory
+    /// leases nothing.
     #[inline]
     fn unused_setting(
         &self,
@@ -255,7 +263,8 @@ impl RuleTable {
         settings: &Settings,
         limits: impl Iterator<Item = Limit>,
     ) -> Option<&'static str> {
-        if self.defaults().is_guarded { settings.call.or(rule.own).unused_by(limits) } else { None }
+        let unused_leases = || settings.call.or(rule.own).unused_by(limits);
+        rule.unused_postpaid(settings).or_else(|| if self.defaults().is_guarded { unused_leases() } else { None })
     }
 }
 
@@ -289,7 +298,7 @@ impl<'a> PlannedRules<'a> {
             Mode::Deny => {
                 self.denying.get_or_insert_with(|| {
                     let mut denying = RuleRequests::default();
-                    denying.push(rule, rule.described_limit(settings), 1, 0);
+                    denying.push(rule, rule.described_limit(settings), 1, 0, false);
                     denying
                 });
             }

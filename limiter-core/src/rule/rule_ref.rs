@@ -87,6 +87,11 @@ pub(crate) fn intern(name: &str) -> Option<(&'static str, u32)> {
     Some((name, position))
 }
 
+/// Returns whether a direct call of this process has had the name.
+pub(crate) fn is_interned(name: &str) -> bool {
+    read(NAMES.here()).contains_key(name)
+}
+
 // Log events about rules.
 
 /// Logs on the thread of a call. A panic of the subscriber must not end the call.

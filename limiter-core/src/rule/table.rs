@@ -10,7 +10,7 @@ use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::levels::{RuleLevel, RuleLevels};
 use crate::rule::site_cache::{self, Entry};
 use crate::rule::{
-    CallDefaults, Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call,
+    CallDefaults, Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, is_interned, log_apart, log_in_call,
 };
 use crate::sync::process::ForChildren;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -30,8 +30,8 @@ pub(crate) struct RuleTable {
     /// The number of calls under rules without a limit, and these rules.
     unlimited: AtomicU64,
     unlimited_rules: LoggedRules,
-    /// The rules that demand a setting which their limits cannot use.
-    rules_with_unused_settings: LoggedRules,
+    /// The rules that demand a setting which their calls or limits cannot use, each with the problem.
+    unused_settings: Mutex<BTreeSet<(&'static str, &'static str)>>,
     state: Arc<RuleState>,
 }
 
@@ -162,7 +162,7 @@ impl RuleTable {
             hashes_keys: false,
             unlimited: AtomicU64::new(0),
             unlimited_rules: LoggedRules::default(),
-            rules_with_unused_settings: LoggedRules::default(),
+            unused_settings: Mutex::default(),
             state: Arc::new(RuleState { impossible_costs: LoggedRules::default(), state, for_children }),
         };
         table.start_generation(&mut table.lock());
@@ -270,6 +270,20 @@ impl RuleTable {
         rule
     }
 
+    /// Checks that the program, a level, or a direct call of this process has had a rule with this name, if the program's rules
+    /// are known. `of_call` are rules of the call that the name is given for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for another name. The message has the nearest one.
+    #[cold]
+    pub(crate) fn check_name(&self, name: &str, of_call: &BTreeSet<&str>) -> Result<(), Error> {
+        if is_interned(name) || self.lock().levels.have(name) {
+            Ok(())
+        } else {
+            self.catalog().check_name(name, of_call)
+        }
+    }
+
     /// Lists the rules that the program or a level has, by name.
     pub(crate) fn in_force(&self) -> Vec<RuleInForce> {
         let catalog = self.catalog();
@@ -301,7 +315,7 @@ impl RuleTable {
     /// Logs once for a rule that it demands a setting in vain.
     #[cold]
     pub(crate) fn warn_of_unused_setting(&self, name: &'static str, problem: &'static str) {
-        if self.rules_with_unused_settings.add(name) {
+        if lock(&self.unused_settings).insert((name, problem)) {
             log_in_call(|| {
                 tracing::warn!(
                     target: TARGET,

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
-use crate::{Algorithm, Layout, Limit, Mode, OnError};
+use crate::{Algorithm, Key, Layout, Limit, Limiter, Mode, OnError, Receipt};
 
 mod rules;
 
@@ -128,4 +128,16 @@ fn errors_state_the_remedy() {
     let message =
         "`on_error` must be one of `open`, `closed`, `standby` and `raise`, got `\"close\"`: write `\"closed\"`";
     assert!(error.contains("line 1, column 5") && error.contains(message), "{error}");
+}
+
+#[test]
+fn a_receipt_is_its_text() {
+    let limiter = Limiter::builder().url("memory:").receipt_secret([7; 16]).build().expect("valid");
+    let (key, limit) = (Key::new("a"), limit("5/10s", Algorithm::TokenBucket));
+    let allowed = limiter.check_blocking(&key, &limit).expect("a decision").into_result().expect("allowed");
+    let receipt = limiter.receipt(&key, &allowed).expect("a receipt");
+    let text = format!("\"{receipt}\"");
+    assert_round_trip(receipt, &text, &format!("value = {text}"));
+    let error = serde_json::from_str::<Receipt>(&text.replace("rl1-", "rl2-")).expect_err("another version");
+    assert!(error.to_string().starts_with("`receipt` must be the text of a receipt"), "{error}");
 }

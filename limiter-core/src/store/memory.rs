@@ -9,7 +9,7 @@ use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::request::sharing::{self, in_memory};
-use crate::request::{CountedReply, DecisionReply, PerRequest, Request, RequestReport, StoreReply};
+use crate::request::{CallOptions, CountedReply, PerRequest, Request, RequestReport, StoreReply};
 use crate::sync::{MutexGuard, Seed, seed};
 use crate::{Key, Limit, Source};
 
@@ -18,6 +18,7 @@ mod key_bytes;
 mod shard;
 mod denial_snapshots;
 mod charge;
+mod nameless;
 
 use denial_snapshots::DenialSnapshots;
 use shard::{Shard, Shards};
@@ -81,41 +82,31 @@ impl MemoryStore {
     /// Decides, and takes the permits if all of them fit. Where the algorithm grants turns, the delay until the turn is
     /// at most `max_wait`.
     pub(crate) fn decide_within(&self, requests: &[Request<'_>], max_wait: Duration) -> StoreReply {
-        if let [request] = requests {
+        if let [request] = requests
+            && !request.role.is_postpaid()
+        {
             let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
             return self.decide_one(request, max_wait, MemoryReply::store_reply);
         }
-        self.decide_several(requests, |_, _, _| {})
+        self.decide_several(requests, None)
     }
 
-    /// Decides without a wait about several requests, with a report of each if they are allowed.
+    /// Decides without a wait about several requests, with a report of each.
     #[cold]
     pub(crate) fn decide_with_reports(&self, requests: &[Request<'_>]) -> CountedReply {
         let mut per_request = PerRequest::default();
         let reply = self.decide_each(requests, &mut per_request);
-        let DecisionReply { reply, per_request } = DecisionReply::with_reports(reply, per_request);
-        CountedReply { per_request, ..CountedReply::from_store(reply, 0) }
+        CountedReply::with_reports(reply, per_request)
     }
 
-    /// Decides without a wait about several requests. Adds the report of each if they are allowed.
+    /// Decides without a wait about several requests. Adds the report of each.
     pub(crate) fn decide_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
-        self.decide_several(requests, |outcomes, observed, now| {
-            let report = |&Outcome { remaining, reset_at, .. }: &Outcome| RequestReport {
-                remaining,
-                reset_after: now.until_micros(reset_at),
-            };
-            per_request.reports.extend(outcomes.iter().map(report));
-            per_request.observed.extend(observed.iter().map(|outcome| merge_outcomes(slice::from_ref(outcome), now)));
-        })
+        self.decide_several(requests, Some(per_request))
     }
 
-    /// Decides without a wait. `on_allowed` gets the outcomes of the requests after their permits were taken, then those
-    /// of the observed ones.
-    fn decide_several(
-        &self,
-        requests: &[Request<'_>],
-        on_allowed: impl FnOnce(&[Outcome], &[Outcome], Moment),
-    ) -> StoreReply {
+    /// Decides without a wait. Adds the report of each request, as it is afterwards, and the reply about each observed
+    /// one, which a denial has not.
+    fn decide_several(&self, requests: &[Request<'_>], per_request: Option<&mut PerRequest>) -> StoreReply {
         let encodings = self.hashed_encodings(requests);
         let mut locked = self.lock_all(&encodings);
         let now = self.clock.now();
@@ -123,24 +114,54 @@ impl MemoryStore {
         let (enforced, observed) = before.split_at(sharing::enforced(requests));
         let reply = merge_outcomes(enforced, now);
         if !reply.allowed {
+            if let Some(per_request) = per_request {
+                per_request.reports = locked.reports(requests, now);
+            }
             return reply;
         }
         // The permits fit, and the locks are still held.
         locked.apply(requests, now, WriteOp::Record);
-        let of_no_cost: Vec<_> = requests.iter().map(|request| Request { cost: 0, ..*request }).collect();
-        let after = locked.peek(&of_no_cost, now);
+        let after = locked.peek(&of_no_cost(requests), now);
         let (enforced, observed_after) = after.split_at(enforced.len());
         let or_denial = |(before, after): (&Outcome, &Outcome)| if before.allowed { *after } else { *before };
         let observed: Vec<_> = observed.iter().zip(observed_after).map(or_denial).collect();
-        on_allowed(enforced, &observed, now);
+        if let Some(per_request) = per_request {
+            per_request.reports = reports_of(enforced, now);
+            per_request.observed =
+                observed.iter().map(|outcome| merge_outcomes(slice::from_ref(outcome), now)).collect();
+        }
         merge_outcomes(enforced, now)
     }
 
     /// Returns the reply that a decision would have, and takes nothing.
     pub(crate) fn peek(&self, requests: &[Request<'_>]) -> StoreReply {
+        self.peek_several(requests, None)
+    }
+
+    /// Returns the reply that a decision would have, and takes nothing. With a report of each request if the options want
+    /// them.
+    pub(crate) fn peek_with_options(&self, requests: &[Request<'_>], options: &CallOptions) -> CountedReply {
+        if !options.wants_reports {
+            return CountedReply::from_store(self.peek(requests), 0);
+        }
+        let mut per_request = PerRequest::default();
+        let reply = self.peek_each(requests, &mut per_request);
+        CountedReply::with_reports(reply, per_request)
+    }
+
+    /// Returns the reply that a decision about several requests would have, and takes nothing. Adds the report of each.
+    #[cold]
+    pub(crate) fn peek_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
+        self.peek_several(requests, Some(per_request))
+    }
+
+    fn peek_several(&self, requests: &[Request<'_>], per_request: Option<&mut PerRequest>) -> StoreReply {
         let encodings = self.hashed_encodings(requests);
         let locked = self.lock_all(&encodings);
         let now = self.clock.now();
+        if let Some(per_request) = per_request {
+            per_request.reports = locked.reports(requests, now);
+        }
         merge_outcomes(&locked.peek(&requests[..sharing::enforced(requests)], now), now)
     }
 
@@ -174,16 +195,6 @@ impl MemoryStore {
             self.denials.invalidate(key_hash.shard, key_hash.hash);
             shard.refund(&key_hash, &input(request.limit, returned, kept, self.clock.now()), stamp);
         }
-    }
-
-    /// Returns permits taken at `stamp` from an entry. Does nothing if the entry was removed since, because then none
-    /// of its permits counted any more.
-    pub(crate) fn refund_entry(&self, taken: EntryPermits, limit: Limit, permits: u32) {
-        let EntryPermits { entry, held, stamp } = taken;
-        let (index, returned) = (self.shard_index(entry.hash), permits.min(held));
-        let mut shard = self.shards.lock(index);
-        self.denials.invalidate(index, entry.hash);
-        shard.refund_entry(entry, &input(limit, returned, held - returned, self.clock.now()), stamp);
     }
 
     /// Removes all permits that a key has taken.
@@ -404,6 +415,11 @@ impl LockedShards<'_> {
         inputs.filter_map(|(input, key_hash)| Some(self.shard(key_hash)?.peek(key_hash, &input))).collect()
     }
 
+    /// Returns the report of each request that is not observed, as it is now.
+    fn reports(&self, requests: &[Request<'_>], now: Moment) -> Vec<RequestReport> {
+        reports_of(&self.peek(&of_no_cost(&requests[..sharing::enforced(requests)]), now), now)
+    }
+
     fn apply(&mut self, requests: &[Request<'_>], now: Moment, op: WriteOp) {
         let Self { hashes, shards, store } = self;
         for (input, key_hash) in inputs(&sharing::takes(requests, in_memory), now).zip(hashes) {
@@ -420,6 +436,18 @@ impl LockedShards<'_> {
     fn shard(&self, key_hash: &KeyHash<'_>) -> Option<&Shard> {
         self.shards.iter().find(|(index, _)| *index == key_hash.shard).map(|(_, shard)| &**shard)
     }
+}
+
+fn of_no_cost<'a>(requests: &[Request<'a>]) -> Vec<Request<'a>> {
+    requests.iter().map(|request| Request { cost: 0, ..*request }).collect()
+}
+
+fn reports_of(outcomes: &[Outcome], now: Moment) -> Vec<RequestReport> {
+    let report = |&Outcome { remaining, reset_at, .. }: &Outcome| RequestReport {
+        remaining,
+        reset_after: now.until_micros(reset_at),
+    };
+    outcomes.iter().map(report).collect()
 }
 
 fn inputs<'a>(requests: &'a [Request<'_>], now: Moment) -> impl Iterator<Item = AlgorithmInput> + 'a {

@@ -46,6 +46,7 @@ use script::command::Action;
 #[cfg(feature = "rules")]
 use shared_rules::{ReplyTo, RulesCall};
 use worker::call::CallResult;
+use worker::receipts::check_mark;
 use worker::{Renewal, WorkerSettings};
 use worker_handle::WorkerHandle;
 
@@ -59,7 +60,7 @@ use crate::clock::Clock;
 use crate::health::{Health, HealthObservers, HealthState};
 use crate::local::{Local, StoreTicket};
 use crate::metrics::BatchSizes;
-use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, StoreFailure};
+use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, Settlement, StoreFailure};
 #[cfg(feature = "rules")]
 use crate::sync::process::AtHome;
 use crate::{Error, Key, Limit};
@@ -251,7 +252,8 @@ impl RedisStore {
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
     pub(crate) fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
-        self.call(StoreTicket::without_look_up(requests), Action::Peek, requests, options.deadline)
+        let action = if options.wants_reports { Action::PeekWithReports } else { Action::Peek };
+        self.call(StoreTicket::without_look_up(requests), action, requests, options.deadline)
     }
 
     /// Counts permits whether they fit or not. The reply has the charge of each request.
@@ -273,6 +275,27 @@ impl RedisStore {
         let (ticket, action) = (StoreTicket::without_look_up(requests), Action::Refund(Box::new(info)));
         let result = self.call(ticket, action, requests, None).await;
         result.map(drop).map_err(|failure| failure.error)
+    }
+
+    /// Changes what a call counts, of permits that are returned to the store or charged there. The cost of a request is what
+    /// it counts before. The reply has the charge of each request.
+    pub(crate) async fn settle(
+        &self,
+        requests: &[Request<'_>],
+        settlement: Settlement,
+        options: &CallOptions,
+    ) -> CallResult {
+        let (ticket, action) = (StoreTicket::without_look_up(requests), Action::Settle(Box::new(settlement)));
+        self.call(ticket, action, requests, options.deadline).await
+    }
+
+    /// Checks that one script call can settle a receipt of these requests.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it cannot.
+    pub(crate) fn check_receipt(&self, requests: &[Request<'_>]) -> Result<(), Error> {
+        let keys = RedisKeys::new(requests, &self.naming)?;
+        check_mark(keys.as_slice(), &self.naming)
     }
 
     /// Deletes the counter of a key.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::request::{CallOptions, CountedReply, RefundInfo, Request, StoreFailure};
+use crate::request::{CallOptions, CountedReply, RefundInfo, Request, Settlement, StoreFailure};
 use crate::store::memory::MemoryStore;
 use crate::{Error, ErrorKind, Key, Limit};
 
@@ -36,9 +36,8 @@ impl SlowStore {
         requests: &[Request<'_>],
         options: &CallOptions,
     ) -> Result<CountedReply, StoreFailure> {
-        self.call(options.deadline, || self.memory.peek(requests))
+        self.call(options.deadline, || self.memory.peek_with_options(requests, options))
             .await
-            .map(|reply| CountedReply::from_store(reply, 0))
             .map_err(|error| StoreFailure { error, reservation: None })
     }
 
@@ -51,6 +50,20 @@ impl SlowStore {
         self.call(options.deadline, || self.memory.charge(requests))
             .await
             .map(|charged| CountedReply::from_charge(charged, 0))
+            .map_err(|error| StoreFailure { error, reservation: None })
+    }
+
+    /// Changes what a call counts after the delay.
+    pub(crate) async fn settle(
+        &self,
+        requests: &[Request<'_>],
+        settlement: Settlement,
+        options: &CallOptions,
+    ) -> Result<CountedReply, StoreFailure> {
+        let Settlement { info, after, .. } = settlement;
+        self.call(options.deadline, || self.memory.settle(requests, &after, info.stamp))
+            .await
+            .map(|settled| CountedReply::from_charge(settled, 0))
             .map_err(|error| StoreFailure { error, reservation: None })
     }
 

@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::{model, thread};
 
 use crate::clock::{Clock, Moment};
-use crate::decision::receipt::{GrantedPermits, LimiterId, Receipt, Refund};
+use crate::decision::receipt::{Claim, LimiterId, ReceiptTerms};
 use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues};
 use crate::local::counter_hash::CounterHash;
 use crate::local::denial_cache::DenialCache;
@@ -21,7 +21,7 @@ use crate::local::{Local, LocalOptions};
 use crate::overflow::Overflows;
 use crate::request::{OwnedRequest, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::memory::MemoryStore;
-use crate::{Key, Limit, ManualClock, Source};
+use crate::{Key, Limit, ManualClock, OnError, Source};
 
 mod leases;
 
@@ -144,13 +144,12 @@ fn a_receipt_refunds_each_permit_once() {
         let granted = RefundInfo::from_store(1);
         let requests = [Request { cost: 3, ..request(&key, "3/1m") }, Request { cost: 1, ..request(&key, "3/1h") }];
         let requests = OwnedRequest::copy_all(&requests);
-        let receipt = Receipt::new(LimiterId::next(), requests, granted, &["a"]).expect("a cost");
-        let refund = |receipt: &Receipt, permits| {
-            let Some(Refund { permits, granted: GrantedPermits::Any { requests, .. } }) = receipt.use_up(permits)
-            else {
-                return [0, 0];
-            };
-            [0, 1].map(|index: usize| requests[index].refund_split(permits).0)
+        let terms = ReceiptTerms { limiter_id: LimiterId::next(), on_error: OnError::default(), deadline: None };
+        let receipt = Claim::new(terms, requests, granted, &["a"]);
+        let refund = |receipt: &Claim, permits| {
+            let Some(used) = receipt.refund(permits) else { return [0, 0] };
+            let before: Vec<_> = used.before().collect();
+            [0, 1].map(|index: usize| before[index] - used.after[index])
         };
         let other = {
             let receipt = receipt.clone();

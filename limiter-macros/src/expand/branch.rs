@@ -10,6 +10,9 @@ use crate::plan::{FailurePolicy, Occasion, Outcome};
 impl Expansion<'_> {
     pub(super) fn limited(&self, body: &TokenStream) -> TokenStream {
         let (denied, on_denied) = self.denial();
+        if self.plan.settles() {
+            return self.with_settlement(&denied, &on_denied, body);
+        }
         if let Some(permit) = &self.plan.permit {
             return self.with_permit(permit, &denied, &on_denied, body);
         }
@@ -32,7 +35,7 @@ impl Expansion<'_> {
     }
 
     /// Returns the branch of a body that gets the permit.
-    fn with_permit(
+    pub(super) fn with_permit(
         &self,
         permit: &Ident,
         denied: &TokenStream,

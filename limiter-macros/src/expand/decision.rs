@@ -14,7 +14,7 @@ impl Expansion<'_> {
         let runtime = &self.runtime;
         let [limiter, wait, decision] = ["limiter", "wait", "decision"].map(local);
         let (rules_let, rules) = self.rule_requests();
-        let function_static = self.function_static();
+        let function_static = self.function_reference();
         let (limiter_let, limiter) = match &self.plan.limiter {
             Limiter::Current => (TokenStream::new(), quote!(#runtime::current())),
             Limiter::Value(value) => {

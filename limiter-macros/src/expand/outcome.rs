@@ -61,7 +61,7 @@ impl Expansion<'_> {
     }
 
     /// Returns `expanded`, in which the names in `value` are the function's arguments, moved.
-    fn with_moved_arguments(&self, value: &impl ToTokens, expanded: TokenStream) -> TokenStream {
+    pub(super) fn with_moved_arguments(&self, value: &impl ToTokens, expanded: TokenStream) -> TokenStream {
         let mut taken = self.plan.rebinding.moving_lets(&value.to_token_stream());
         taken.extend(expanded);
         taken

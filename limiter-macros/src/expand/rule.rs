@@ -43,6 +43,11 @@ impl Expansion<'_> {
                 }}
             }
         };
+        let request = if self.plan.may_be_postpaid(rule) {
+            quote!(::core::option::Option::map(#request, #runtime::RuleRequest::settled))
+        } else {
+            request
+        };
         match &rule.when {
             None => request,
             Some(when) => {

@@ -24,12 +24,12 @@ impl Expansion<'_> {
             FailurePolicy::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
             FailurePolicy::Default | FailurePolicy::Handled(_) => TokenStream::new(),
         };
-        let leases = self.leases_of_rules();
+        let (leases, settled) = (self.leases_of_rules(), self.settled_rules());
         let require_leases = self.require_leases();
         let function = quote!(#runtime::AnnotatedFunction);
         quote! {{
             static SITES: [#runtime::RuleSite; #count] = [#(#sites),*];
-            static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy #leases;
+            static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy #leases #settled;
             #runtime::register_sites! { &SITES }
             #require_leases
             &FUNCTION
@@ -44,6 +44,13 @@ impl Expansion<'_> {
             None => quote!(::core::option::Option::None),
         });
         rules.iter().any(|rule| rule.leases.is_some()).then(|| quote!(.leases(&[#(#leases),*])))
+    }
+
+    /// Returns the call that says which rules may be charged after a call, if one may not.
+    fn settled_rules(&self) -> Option<TokenStream> {
+        let settled: Vec<_> = self.plan.rules.iter().map(|rule| rule.settle.is_some()).collect();
+        let some_are_not = self.plan.settles() && self.plan.permit.is_none() && settled.contains(&false);
+        some_are_not.then(|| quote!(.settled(&[#(#settled),*])))
     }
 
     /// Returns the check that leases are in the build, if a rule needs them. Its error points at the value.

@@ -188,6 +188,34 @@ fn recover_in_a_sync_function() {
 }
 
 #[test]
+fn settle() {
+    check(
+        "settle",
+        r#"key = "user:{id}", limit = "5/s", cost = 0, settle = |answer| answer.tokens, fallback = Answer::none()"#,
+        "#[rate_limited(key = \"calls\", limit = \"9/s\", fallback = Answer::none())] \
+         async fn get(id: u64, mut name: String) -> Answer { name.push('!'); load(name).await }",
+    );
+}
+
+#[test]
+fn settle_beside_permit_and_recover() {
+    check(
+        "settle_beside_permit_and_recover",
+        r#"key = "k", limit = "5/s", settle = costs::of, permit = budget, recover = |error| Err(error)"#,
+        "fn get() -> Result<u64, Failed> { Ok(load(budget)?) }",
+    );
+}
+
+#[test]
+fn settle_of_a_hidden_type() {
+    check(
+        "settle_of_a_hidden_type",
+        r#"key = "k", limit = "5/s", cost = size, settle = |rows| size, when = size > 0"#,
+        "async fn get(size: u32) -> Result<Vec<impl Row>, Busy> { load().await }",
+    );
+}
+
+#[test]
 fn patterns() {
     check(
         "patterns",

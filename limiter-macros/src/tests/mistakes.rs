@@ -32,7 +32,7 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "unknown argument `keyy`, did you mean `key`?",
         "unknown argument `limit_max`, did you mean `max`?",
         "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `algorithm`, \
-         `burst`, `cost`, `when`, `leases`, `wait`, `fallback`, `on_error`, `recover`, `permit`, `limiter`, `crate`",
+         `burst`, `cost`, `when`, `leases`, `wait`, `fallback`, `on_error`, `recover`, `settle`, `permit`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
         "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
          that call it",
@@ -218,6 +218,91 @@ fn a_permit_is_a_new_variable_of_one_body() {
         let output = rate_limited(tokens(&arguments), tokens(item)).to_string();
         assert_eq!(output.matches("compile_error").count(), 1, "{argument}, {item}: {output}");
         assert!(output.contains(expected), "{argument}, {item}: {output}");
+    }
+}
+
+#[test]
+fn settle_is_a_function_of_one_argument() {
+    const NO_FUNCTION: &str = "`settle` must be a function of what the body returned";
+    let cases = [
+        ("settle = 5", "fn get() {}", NO_FUNCTION),
+        ("settle = \"cost\"", "fn get() {}", NO_FUNCTION),
+        ("settle = cost()", "fn get() {}", NO_FUNCTION),
+        ("settle = answer.tokens", "fn get(answer: Answer) {}", NO_FUNCTION),
+        ("settle = tokens", "fn get(tokens: u32) {}", NO_FUNCTION),
+        ("settle = self", "fn get(&self) {}", NO_FUNCTION),
+        ("settle = || 5", "fn get() {}", "the closure of `settle` takes one argument: write `|answer| …`"),
+        ("settle = |a, b| 5", "fn get() {}", "the closure of `settle` takes one argument: write `|answer| …`"),
+        ("settle = async |answer| 5", "async fn get() {}", "`settle` returns a `u32` at once: remove `async`"),
+        ("settle = |_| 5, settle = |_| 6", "fn get() {}", "`settle` is given twice: keep one"),
+        ("settle", "fn get() {}", "`settle` needs a value: `settle = …`"),
+        ("postpaid = true", "fn get() {}", "unknown argument `postpaid`, did you mean `settle`?"),
+        ("skip, settle = |_| 5", "fn get() {}", "`skip` stands alone"),
+        ("settle = |_| 5", "fn get() -> ! { loop {} }", "a function that never returns has nothing to settle"),
+        ("settle = |_| 5, cost = -0", "fn get() {}", "permits such as `2`, between 0 and 4294967295"),
+        ("settle = |_| 5, cost = 0u64", "fn get() {}", "permits such as `2`, between 0 and 4294967295"),
+        ("settle = |_| 5, cost = 4294967296", "fn get() {}", "permits such as `2`, between 0 and 4294967295"),
+        ("permit = allowed, cost = -1", "fn get() {}", "permits such as `2`, between 0 and 4294967295"),
+        ("cost = -1", "fn get() {}", "permits such as `2`, between 1 and 4294967295"),
+        ("cost = 0", "fn get() {}", "add `settle` or `permit` to charge the call afterwards, or use `when`"),
+        (
+            "cost = 0",
+            "#[rate_limited(key = \"b\", limit = \"5/s\", settle = |_| 5)] fn get() {}",
+            "a cost of 0 limits nothing",
+        ),
+    ];
+    for (argument, item, expected) in cases {
+        let arguments = format!("key = \"a\", limit = \"5/s\", fallback = (), {argument}");
+        let output = rate_limited(tokens(&arguments), tokens(item)).to_string();
+        assert!(output.contains("compile_error") && output.contains(expected), "{argument}, {item}: {output}");
+    }
+    for accepted in ["cost = 0", "cost = 0u32", "cost = size", "wait = \"1s\"", "cost = 0, permit = allowed"] {
+        let arguments = format!("key = \"a\", limit = \"5/s\", fallback = (), settle = |_| 5, {accepted}");
+        let output = rate_limited(tokens(&arguments), tokens("fn get(size: u32) {}")).to_string();
+        assert!(!output.contains("compile_error"), "{accepted}: {output}");
+    }
+}
+
+/// The permit of a function is that of all its rules, and may settle each of them.
+#[test]
+fn a_cost_of_0_is_postpaid_beside_a_permit() {
+    let other_rule = "#[rate_limited(key = \"b\", limit = \"5/s\", permit = allowed, fallback = ())]";
+    let functions = [("permit = allowed", String::new()), ("fallback = ()", other_rule.to_owned())];
+    for (argument, attribute) in functions {
+        for (cost, is_postpaid) in [("0", true), ("0u32", true), ("size", true), ("2", false)] {
+            let arguments = format!("key = \"a\", limit = \"5/s\", cost = {cost}, {argument}");
+            let function = format!("{attribute} fn get(size: u32) -> Result<(), Denied> {{ Ok(()) }}");
+            let output = rate_limited(tokens(&arguments), tokens(&function)).to_string();
+            assert!(!output.contains("compile_error"), "{argument}, {cost}: {output}");
+            assert_eq!(output.contains("settled"), is_postpaid, "{argument}, {cost}: {output}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_settled_by_its_permit() {
+    const STREAM: &str = "the answer of a stream is not known yet when the function returns it";
+    let streams = [
+        "impl Stream<Item = u8>",
+        "impl futures::Stream<Item = u8> + Send + use<>",
+        "(impl Send + futures::stream::TryStream)",
+        "Result<impl Stream<Item = u8>, Busy>",
+        "Option<Sse<impl Stream<Item = Result<Event, Infallible>>>>",
+        "Pin<Box<dyn Stream<Item = u8> + Send>>",
+        "BoxStream<'static, u8>",
+        "(u8, [LocalBoxStream<'static, u8>; 2])",
+    ];
+    let arguments = r#"key = "k", limit = "5/s", fallback = todo!(), settle = |_| 5"#;
+    for output in streams {
+        let messages = messages(arguments, &format!("async fn get() -> {output} {{ make() }}"));
+        assert_eq!(messages.len(), 1, "{output}: {messages:?}");
+        assert!(messages[0].starts_with(STREAM) && messages[0].contains("`permit`"), "{output}: {messages:?}");
+    }
+    let future = "fn get() -> impl Future<Output = impl Stream<Item = u8>> { async move { make() } }";
+    assert!(messages(arguments, future)[0].starts_with(STREAM));
+    for output in ["impl Iterator<Item = u8>", "Stream", "Result<Vec<Stream>, TryStream>", "impl StreamExt"] {
+        let accepted = rate_limited(tokens(arguments), tokens(&format!("fn get() -> {output} {{ make() }}")));
+        assert!(!accepted.to_string().contains("compile_error"), "{output}");
     }
 }
 

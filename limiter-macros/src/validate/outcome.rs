@@ -93,7 +93,7 @@ pub(super) fn outcome(
 }
 
 /// Returns whether a path names a function: its last name is not capitalised, and is no argument's.
-fn is_function(path: &ExprPath, params: Params<'_>) -> bool {
+pub(super) fn is_function(path: &ExprPath, params: Params<'_>) -> bool {
     let Some(last) = path.path.segments.last() else { return false };
     let bare = path.qself.is_none() && path.path.get_ident().is_some();
     let name = last.ident.to_string();

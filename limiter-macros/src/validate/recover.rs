@@ -9,18 +9,19 @@ use crate::errors::Errors;
 use crate::item::Function;
 use crate::output;
 use crate::params::Params;
-use crate::plan::{Occasion, Recovery};
+use crate::plan::{Occasion, Outcome};
 
+/// Returns the type of the body's value, and the handler of its errors.
 pub(super) fn recover(
     written: Option<&Written>,
     function: &Function,
     params: Params<'_>,
     errors: &mut Errors,
-) -> Option<Recovery> {
+) -> Option<(Type, Outcome)> {
     let written = written?;
     let returned = returned(function, errors);
     let outcome = errors.take(outcome(written, Occasion::BodyError, function, params));
-    Some(Recovery { returned: returned?, outcome: outcome? })
+    Some((returned?, outcome?))
 }
 
 /// Returns the type of the body's value, if it can be a `Result`.

@@ -2,28 +2,28 @@
 
 use syn::{Expr, ExprLit, Lit, LitBool, LitStr};
 
-use super::{algorithm, configured, key, limit, number, outcome};
+use super::{Subject, algorithm, configured, key, limit, number, once, outcome, settle};
 use crate::args::Args;
 use crate::errors::Errors;
-use crate::item::Function;
 use crate::names::Argument;
 use crate::params::Params;
 use crate::plan::{Given, Limit, Limits, Rule};
 use crate::value::{literal, string};
 
-pub(super) fn rule(args: &Args, function: &Function, params: Params<'_>, errors: &mut Errors) -> Option<Rule> {
+pub(super) fn rule(args: &Args, subject: &Subject<'_>, params: Params<'_>, errors: &mut Errors) -> Option<Rule> {
     let name = key::name(args, errors);
     let key = key::key(args, params, errors);
     let limits = limits(args, params, errors);
-    let cost = cost(args, errors);
+    let cost = cost(args, subject, errors);
     let when = when(args, errors);
     let leases = leases(args, errors);
-    let on_denied = errors.take(outcome::on_denied(args, function, params));
+    let settle = errors.take(settle::settle(args, params));
+    let on_denied = errors.take(outcome::on_denied(args, subject.function, params));
 
     let (limits, cost) = (limits?, cost?);
     check_cost(args, &limits, &cost, errors);
     let key_text = args.value(Argument::Key).and_then(string).cloned();
-    Some(Rule { name: name?, key: key?, key_text, limits, cost, when, leases, on_denied: on_denied? })
+    Some(Rule { name: name?, key: key?, key_text, limits, cost, when, leases, settle: settle?, on_denied: on_denied? })
 }
 
 fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits> {
@@ -37,15 +37,24 @@ fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits
     Some(Limits::Written { limits, sources, counted_by })
 }
 
-fn cost(args: &Args, errors: &mut Errors) -> Option<Given<u32>> {
+fn cost(args: &Args, subject: &Subject<'_>, errors: &mut Errors) -> Option<Given<u32>> {
     let Some(cost) = args.value(Argument::Cost) else { return Some(Given::Literal(1)) };
+    let is_settled = args.get(Argument::Settle).is_some() || once::written(subject.rules, Argument::Permit).is_some();
     if let Some(Lit::Int(number)) = literal(cost)
         && number.base10_digits() == "0"
     {
-        errors.push_at(cost, "a cost of 0 limits nothing: use `when`");
-        return None;
+        if !is_settled {
+            let message = "a cost of 0 limits nothing: add `settle` or `permit` to charge the call afterwards, or use \
+                           `when` to leave it out";
+            errors.push_at(cost, message);
+            return None;
+        }
+        if matches!(cost, Expr::Lit(_)) && matches!(number.suffix(), "" | "u32") {
+            return Some(Given::Literal(0));
+        }
     }
-    let range = format!("`cost` must be a number of permits such as `2`, between 1 and {}", u32::MAX);
+    let least = if is_settled { 0 } else { 1 };
+    let range = format!("`cost` must be a number of permits such as `2`, between {least} and {}", u32::MAX);
     errors.take(number::permits(cost, &range))
 }
 

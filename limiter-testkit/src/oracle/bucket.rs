@@ -1,6 +1,6 @@
 //! References for the two buckets. They replay the whole history for every call.
 
-use super::Verdict;
+use super::{Charged, Verdict, counted_part};
 
 /// The reference for a token bucket: at most `burst` permits are missing at any time.
 ///
@@ -82,6 +82,11 @@ impl TokenBucketOracle {
         }
     }
 
+    /// Takes permits whether they fit or not: as many as are missing `2 * burst` at most.
+    pub fn charge(&mut self, now_us: u64, window_us: u64, (max, burst): (u32, u32), cost: u32) -> Charged {
+        self.history.charge(now_us, Rate::new(window_us, max), (burst.into(), burst), cost)
+    }
+
     /// Refunds a call made at `stamp_us`, except for permits that have flowed back since.
     pub fn refund(&mut self, now_us: u64, window_us: u64, max: u32, (stamp_us, cost): (u64, u32)) {
         let rate = Rate::new(window_us, max);
@@ -128,6 +133,13 @@ impl LeakyBucketOracle {
         (verdict, wait_for_turn.filter(|_| allowed).unwrap_or(0))
     }
 
+    /// Takes the turns of permits whether they fit or not: as many as make `2 * burst + 1` with those before at most.
+    pub fn charge(&mut self, now_us: u64, window_us: u64, (max, burst): (u32, u32), cost: u32) -> Charged {
+        let rate = Rate::new(window_us, max);
+        let charged = self.history.charge(now_us, rate, (u64::from(burst) + 1, burst), cost);
+        Charged { remaining: if self.history.missing(now_us, rate) == 0 { burst } else { 0 }, ..charged }
+    }
+
     /// Refunds the turn of a call made at `stamp_us`, if no later turn has been taken. The turn is then shorter from its
     /// start on, so the permits that are left flow back at the `max` of later calls.
     pub fn refund(&mut self, now_us: u64, window_us: u64, max: u32, (stamp_us, cost): (u64, u32)) {
@@ -164,6 +176,14 @@ impl History {
             missing = missing.saturating_sub(u128::from(until - event.at) * rate.max);
         }
         if all_back <= at { 0 } else { missing }
+    }
+
+    /// Takes permits up to `debt` beyond the capacity. A part of a permit that is missing counts as a whole.
+    fn charge(&mut self, now: u64, rate: Rate, (capacity, debt): (u64, u32), cost: u32) -> Charged {
+        let used = |history: &Self| u64::try_from(history.missing(now, rate).div_ceil(rate.window)).expect("few");
+        let (counted, uncounted) = counted_part(cost, used(self), capacity + u64::from(debt));
+        self.take(now, counted, rate);
+        Charged::new(uncounted, used(self), capacity, self.empty_after(now, rate))
     }
 
     fn empty_after(&self, now: u64, rate: Rate) -> u64 {

@@ -1,6 +1,6 @@
 //! References for the counters of aligned windows. They keep every stamp, count, and try one millisecond after another.
 
-use super::Verdict;
+use super::{Charged, MAX_PERMITS, Verdict, counted_part};
 
 /// The reference for a fixed window. Permits count until the next multiple of the window.
 ///
@@ -41,8 +41,16 @@ impl FixedWindowOracle {
 
     /// Decides a call, and records the permits of an allowed one.
     pub fn check(&mut self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Verdict {
-        let used = |log: &CallLog, now: u64| log.permits_in_window(now / window_ms, window_ms);
-        self.log.check(now_ms, window_ms, 1, (max, cost), used)
+        self.log.check(now_ms, window_ms, 1, (max, cost), Self::used(window_ms))
+    }
+
+    /// Takes permits whether they fit or not: as many as make 2^32 - 1 with those that count.
+    pub fn charge(&mut self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Charged {
+        self.log.charge(now_ms, window_ms, 1, (max, cost), Self::used(window_ms))
+    }
+
+    fn used(window_ms: u64) -> impl Fn(&CallLog, u64) -> u64 {
+        move |log, now| log.permits_in_window(now / window_ms, window_ms)
     }
 
     /// Refunds a call made at `stamp_ms`, if its permits still count.
@@ -60,13 +68,21 @@ impl SlidingCounterOracle {
 
     /// Decides a call, and records the permits of an allowed one.
     pub fn check(&mut self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Verdict {
-        let used = |log: &CallLog, now: u64| {
+        self.log.check(now_ms, window_ms, 2, (max, cost), Self::used(window_ms))
+    }
+
+    /// Takes permits whether they fit or not: as many as make 2^32 - 1 with those that count.
+    pub fn charge(&mut self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Charged {
+        self.log.charge(now_ms, window_ms, 2, (max, cost), Self::used(window_ms))
+    }
+
+    fn used(window_ms: u64) -> impl Fn(&CallLog, u64) -> u64 {
+        move |log, now| {
             let window = now / window_ms;
             let before = window.checked_sub(1).map_or(0, |before| log.permits_in_window(before, window_ms));
             let covered = window_ms - now % window_ms;
             log.permits_in_window(window, window_ms) + (before * covered).div_ceil(window_ms)
-        };
-        self.log.check(now_ms, window_ms, 2, (max, cost), used)
+        }
     }
 
     /// Refunds a call made at `stamp_ms` in the window of that instant, if its permits still count.
@@ -90,17 +106,12 @@ impl CallLog {
         (max, cost): (u32, u32),
         used: impl Fn(&Self, u64) -> u64,
     ) -> Verdict {
-        let used = |log: &Self, at: u64| log.instant(at, window_ms).map_or(0, |at| used(log, at));
+        let used = |log: &Self, at: u64| log.used_at(at, window_ms, &used);
         let fits = |at| cost == 0 || used(self, at) + u64::from(cost) <= u64::from(max);
         let longest = (windows + 2) * window_ms;
         let retry_after = (0..=longest).find(|wait| fits(now_ms + wait));
-        if retry_after == Some(0) && cost > 0 {
-            self.remove_expired(now_ms, window_ms, windows);
-            let stamp = self.instant(now_ms, window_ms).unwrap_or(now_ms);
-            if self.calls.is_empty() {
-                self.first = stamp;
-            }
-            self.calls.push((stamp, cost));
+        if retry_after == Some(0) {
+            self.take(now_ms, window_ms, windows, cost);
         }
         let left = u64::from(max).saturating_sub(used(self, now_ms));
         Verdict {
@@ -109,6 +120,40 @@ impl CallLog {
             retry_after,
             reset_after: (0..=longest).find(|wait| used(self, now_ms + wait) == 0).expect("no permit counts that long"),
         }
+    }
+
+    /// Takes as many permits as there is room for, whether they fit or not.
+    fn charge(
+        &mut self,
+        now_ms: u64,
+        window_ms: u64,
+        windows: u64,
+        (max, cost): (u32, u32),
+        used: impl Fn(&Self, u64) -> u64,
+    ) -> Charged {
+        let used = |log: &Self, at: u64| log.used_at(at, window_ms, &used);
+        let (counted, uncounted) = counted_part(cost, used(self, now_ms), MAX_PERMITS);
+        self.take(now_ms, window_ms, windows, counted);
+        let longest = (windows + 2) * window_ms;
+        let reset_after = (0..=longest).find(|wait| used(self, now_ms + wait) == 0);
+        Charged::new(uncounted, used(self, now_ms), max.into(), reset_after.expect("no permit counts that long"))
+    }
+
+    /// Returns the permits that count at a time, by `used`.
+    fn used_at(&self, at: u64, window_ms: u64, used: impl Fn(&Self, u64) -> u64) -> u64 {
+        self.instant(at, window_ms).map_or(0, |at| used(self, at))
+    }
+
+    fn take(&mut self, now_ms: u64, window_ms: u64, windows: u64, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        self.remove_expired(now_ms, window_ms, windows);
+        let stamp = self.instant(now_ms, window_ms).unwrap_or(now_ms);
+        if self.calls.is_empty() {
+            self.first = stamp;
+        }
+        self.calls.push((stamp, cost));
     }
 
     fn refund(&mut self, now_ms: u64, window_ms: u64, windows: u64, (stamp, cost): (u64, u32)) {

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use limiter_core::service::{now, sleep};
+use limiter_core::service::{UntilDone, now, sleep};
 use limiter_core::{Allowed, Key, Limiter};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::OutgoingLayer;
 use super::choices::DemandedPause;
+use super::cost::OutgoingCost;
 use super::error::OutgoingError;
 use super::permission::NotSent;
+use super::{OnePermit, OutgoingLayer};
+use crate::settlement::Unsettled;
 
 /// The future of a permit, for which a call waits.
 pub(super) type PermitFuture = Pin<Box<dyn Future<Output = Result<Allowed, NotSent>> + Send>>;
@@ -25,8 +27,8 @@ type GiveBackFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 const MAX_PAUSE_IN_REPLIES: u32 = 8;
 
 /// The limiter, the key and the end of the wait of a call.
-pub(super) struct OutgoingCall<K, P> {
-    layer: OutgoingLayer<K, P>,
+pub(super) struct OutgoingCall<K, P, C> {
+    layer: OutgoingLayer<K, P, C>,
     limiter: Limiter,
     key: Key,
     deadline: Duration,
@@ -34,9 +36,9 @@ pub(super) struct OutgoingCall<K, P> {
     places_left: u32,
 }
 
-impl<K, P> OutgoingCall<K, P> {
+impl<K, P, C> OutgoingCall<K, P, C> {
     /// A call whose wait begins.
-    pub(super) fn new(layer: OutgoingLayer<K, P>, limiter: Limiter, key: Key) -> Self {
+    pub(super) fn new(layer: OutgoingLayer<K, P, C>, limiter: Limiter, key: Key) -> Self {
         let deadline = now(&limiter).saturating_add(layer.options.wait);
         Self { layer, limiter, key, deadline, places_left: 0 }
     }
@@ -83,6 +85,26 @@ impl<K, P> OutgoingCall<K, P> {
         let (limit, limiter) = (Arc::clone(&self.layer.limit), self.limiter.clone());
         Box::pin(async move { limit.give_back(&limiter, &allowed).await })
     }
+
+    /// Returns the call once it is sent, until its response settles it.
+    fn unsettled(&self, allowed: Allowed) -> Option<Box<Unsettled>> {
+        let Self { layer, limiter, .. } = self;
+        layer.limit.unsettled(limiter, &layer.options, allowed).map(Box::new)
+    }
+
+    /// Pauses the key if a response demands it. Returns the settlement that the response waits for.
+    fn receive<T>(&self, response: &T, unsettled: Option<Box<Unsettled>>) -> Option<UntilDone>
+    where
+        P: DemandedPause<T>,
+        C: OutgoingCost<T>,
+    {
+        let Self { layer, limiter, key, .. } = self;
+        if let Some(demanded) = layer.pause.pause(response) {
+            layer.limit.pause(limiter, key, demanded, layer.options.longest_pause);
+        }
+        let unsettled = unsettled?;
+        unsettled.settle(layer.cost.actual_cost(response)?)
+    }
 }
 
 pin_project! {
@@ -91,50 +113,52 @@ pin_project! {
     /// Until the call has its permit, it holds a clone of the client that is not polled, and so no place of it. Then it
     /// polls the clone. If that is not ready, the permit goes back, and another one is taken when the clone is ready: so
     /// no permit is older than its call. An error of a poll is the client's.
-    pub struct OutgoingFuture<S: Service<R>, K, P, R> {
-        call: OutgoingCall<K, P>,
+    pub struct OutgoingFuture<S: Service<R>, K, P, R, C = OnePermit> {
+        call: OutgoingCall<K, P, C>,
         #[pin]
-        state: State<S, S::Future, R>,
+        state: State<S, S::Future, R, S::Response>,
     }
 }
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S, F, R> {
+    enum State<S, F, R, T> {
         /// The call waits for its permit, and has no place of the client.
         Waiting { permit: PermitFuture, call: Option<(S, R)> },
         /// The client is not ready for the call, whose permit goes back.
         Queueing { give_back: Option<GiveBackFuture>, call: Option<(S, R)> },
         /// The client is ready, and the call takes a permit if there is one now.
         Taking { take: TakeFuture, since: Duration, call: Option<(S, R)> },
-        /// The client has the call.
-        Sent { #[pin] future: F },
+        /// The client has the call. Its future keeps a place until the response has settled the call.
+        Sent { #[pin] future: F, unsettled: Option<Box<Unsettled>>, settling: Option<(UntilDone, T)> },
         /// The client does not get the call.
         NotSent { reason: Option<NotSent> },
     }
 }
 
-impl<S: Service<R>, K, P, R> OutgoingFuture<S, K, P, R> {
+impl<S: Service<R>, K, P, R, C> OutgoingFuture<S, K, P, R, C> {
     /// The future of a call that waits for its permit. `client` gets it then, and need not be ready.
-    pub(super) fn waiting(call: OutgoingCall<K, P>, permit: PermitFuture, client: S, request: R) -> Self {
+    pub(super) fn waiting(call: OutgoingCall<K, P, C>, permit: PermitFuture, client: S, request: R) -> Self {
         Self { call, state: State::Waiting { permit, call: Some((client, request)) } }
     }
 
     /// The future of a call that the client has.
-    pub(super) fn sent(call: OutgoingCall<K, P>, future: S::Future) -> Self {
-        Self { call, state: State::Sent { future } }
+    pub(super) fn sent(call: OutgoingCall<K, P, C>, allowed: Allowed, future: S::Future) -> Self {
+        let unsettled = call.unsettled(allowed);
+        Self { call, state: State::Sent { future, unsettled, settling: None } }
     }
 
     /// The future of a call that the client does not get.
-    pub(super) fn not_sent(call: OutgoingCall<K, P>, reason: NotSent) -> Self {
+    pub(super) fn not_sent(call: OutgoingCall<K, P, C>, reason: NotSent) -> Self {
         Self { call, state: State::NotSent { reason: Some(reason) } }
     }
 }
 
-impl<S, K, P, R> Future for OutgoingFuture<S, K, P, R>
+impl<S, K, P, R, C> Future for OutgoingFuture<S, K, P, R, C>
 where
     S: Service<R> + Clone,
     P: DemandedPause<S::Response>,
+    C: OutgoingCost<S::Response>,
 {
     type Output = Result<S::Response, OutgoingError<S::Error>>;
 
@@ -149,7 +173,10 @@ where
                     Ok(allowed) => {
                         let (mut client, request) = call.take().expect("not polled after it was ready");
                         match client.poll_ready(context).map_err(OutgoingError::Inner)? {
-                            Poll::Ready(()) => State::Sent { future: client.call(request) },
+                            Poll::Ready(()) => {
+                                let unsettled = this.call.unsettled(allowed);
+                                State::Sent { future: client.call(request), unsettled, settling: None }
+                            }
                             Poll::Pending => {
                                 let give_back = Some(this.call.give_back(allowed));
                                 State::Queueing { give_back, call: Some((client, request)) }
@@ -171,9 +198,10 @@ where
                     State::Taking { take: this.call.take(), since: now(&this.call.limiter), call: call.take() }
                 }
                 StateProjection::Taking { take, since, call } => match ready!(take.as_mut().poll(context)) {
-                    Ok(Some(_)) => {
+                    Ok(Some(allowed)) => {
                         let (mut client, request) = call.take().expect("not polled after it was ready");
-                        State::Sent { future: client.call(request) }
+                        let unsettled = this.call.unsettled(allowed);
+                        State::Sent { future: client.call(request), unsettled, settling: None }
                     }
                     Ok(None) => {
                         let reply_time = now(&this.call.limiter).saturating_sub(*since);
@@ -184,12 +212,18 @@ where
                     }
                     Err(reason) => State::NotSent { reason: Some(reason) },
                 },
-                StateProjection::Sent { future } => {
-                    let response = ready!(future.poll(context)).map_err(OutgoingError::Inner)?;
-                    let OutgoingCall { layer, limiter, key, .. } = &*this.call;
-                    if let Some(demanded) = layer.pause.pause(&response) {
-                        layer.limit.pause(limiter, key, demanded, layer.options.longest_pause);
+                StateProjection::Sent { future, unsettled, settling } => {
+                    if settling.is_none() {
+                        let response = ready!(future.poll(context)).map_err(OutgoingError::Inner)?;
+                        match this.call.receive(&response, unsettled.take()) {
+                            Some(begun) => *settling = Some((begun, response)),
+                            None => return Poll::Ready(Ok(response)),
+                        }
                     }
+                    if let Some((unfinished, _)) = settling {
+                        ready!(Pin::new(unfinished).poll(context));
+                    }
+                    let (_, response) = settling.take().expect("not polled after it was ready");
                     return Poll::Ready(Ok(response));
                 }
                 StateProjection::NotSent { reason } => {

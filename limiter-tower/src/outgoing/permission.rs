@@ -5,8 +5,9 @@ use std::time::Duration;
 use limiter_core::service::{LimitedRequest, TowerRule, now, sleep};
 use limiter_core::{Allowed, Decision, Denied, Error, Key, Limiter};
 
-use super::OutgoingOptions;
 use super::pauses::Pauses;
+use super::{OutgoingOptions, Payment};
+use crate::settlement::Unsettled;
 
 /// The rule of a layer and the pauses of its keys.
 #[derive(Debug)]
@@ -37,11 +38,10 @@ impl OutgoingLimit {
         options: &OutgoingOptions,
         deadline: Duration,
     ) -> Result<Allowed, NotSent> {
-        let request = LimitedRequest { key, form: 0, cost: 1, on_error: options.on_error };
+        let request = options.request(key);
         loop {
             let time_left = self.wait_for_pause(limiter, request, options, deadline).await?;
-            let limits = [options.limit];
-            let decision = self.rule.decide(limiter, &limits, request, time_left).await;
+            let decision = self.rule.decide(limiter, &[options.limit], request, time_left).await;
             let allowed = permitted(decision.map_err(NotSent::Failed)?)?;
             if !self.is_paused(limiter, key) {
                 return Ok(allowed);
@@ -63,7 +63,7 @@ impl OutgoingLimit {
         if self.is_paused(limiter, key) {
             return Ok(None);
         }
-        let request = LimitedRequest { key, form: 0, cost: 1, on_error: options.on_error };
+        let request = options.request(key);
         let decision = self.rule.take(limiter, &options.limit, request).await;
         let Some(decision) = decision.map_err(NotSent::Failed)? else { return Ok(None) };
         let allowed = permitted(decision)?;
@@ -72,6 +72,23 @@ impl OutgoingLimit {
         }
         self.give_back(limiter, &allowed).await;
         Ok(None)
+    }
+
+    /// Returns a call that is sent, until its response settles it. `None` if no response does.
+    pub(super) fn unsettled(
+        &self,
+        limiter: &Limiter,
+        options: &OutgoingOptions,
+        allowed: Allowed,
+    ) -> Option<Unsettled> {
+        let is_postpaid = options.payment == Payment::Postpaid;
+        (options.payment != Payment::Prepaid).then(|| Unsettled {
+            rule: self.rule.clone(),
+            limiter: limiter.clone(),
+            allowed,
+            is_postpaid,
+            open: None,
+        })
     }
 
     /// Gives back the permit of a call that is not sent.

@@ -7,19 +7,20 @@ use limiter_core::private::current;
 use tower_service::Service;
 
 use super::choices::{DemandedPause, OutgoingKey};
+use super::cost::OutgoingCost;
 use super::error::OutgoingError;
 use super::future::{OutgoingCall, OutgoingFuture};
-use super::{OneKey, OutgoingLayer, RetryAfter};
+use super::{OneKey, OnePermit, OutgoingLayer, RetryAfter};
 use crate::decision_future::poll_once;
 
 /// A client whose calls are limited: [`OutgoingLayer`] makes it.
-pub struct Outgoing<S, K = OneKey, P = RetryAfter> {
+pub struct Outgoing<S, K = OneKey, P = RetryAfter, C = OnePermit> {
     inner: S,
-    layer: OutgoingLayer<K, P>,
+    layer: OutgoingLayer<K, P, C>,
 }
 
-impl<S, K, P> Outgoing<S, K, P> {
-    pub(super) fn new(inner: S, layer: OutgoingLayer<K, P>) -> Self {
+impl<S, K, P, C> Outgoing<S, K, P, C> {
+    pub(super) fn new(inner: S, layer: OutgoingLayer<K, P, C>) -> Self {
         Self { inner, layer }
     }
 
@@ -39,15 +40,16 @@ impl<S, K, P> Outgoing<S, K, P> {
     }
 }
 
-impl<S, K, P, R> Service<R> for Outgoing<S, K, P>
+impl<S, K, P, C, R> Service<R> for Outgoing<S, K, P, C>
 where
     S: Service<R> + Clone,
     K: OutgoingKey<R>,
     P: DemandedPause<S::Response>,
+    C: OutgoingCost<S::Response>,
 {
     type Response = S::Response;
     type Error = OutgoingError<S::Error>;
-    type Future = OutgoingFuture<S, K, P, R>;
+    type Future = OutgoingFuture<S, K, P, R, C>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context).map_err(OutgoingError::Inner)
@@ -56,11 +58,11 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let key = self.layer.key.key(&request).into_owned();
         // The scope is that of the caller. The future may be polled elsewhere.
-        let limiter = self.layer.options.limiter.clone().unwrap_or_else(|| current().clone());
+        let limiter = self.layer.options.limiter.clone().unwrap_or_else(|| limiter_core::Limiter::clone(&current()));
         let call = OutgoingCall::new(self.layer.clone(), limiter, key);
         let mut permit = call.permit();
         match poll_once(&mut permit) {
-            Poll::Ready(Ok(_)) => OutgoingFuture::sent(call, self.inner.call(request)),
+            Poll::Ready(Ok(allowed)) => OutgoingFuture::sent(call, allowed, self.inner.call(request)),
             Poll::Ready(Err(reason)) => {
                 self.drop_ready_client();
                 OutgoingFuture::not_sent(call, reason)
@@ -73,20 +75,20 @@ where
     }
 }
 
-impl<S: Clone, K, P> Outgoing<S, K, P> {
+impl<S: Clone, K, P, C> Outgoing<S, K, P, C> {
     /// Replaces the client that was ready by a clone. It may hold a place that others wait for.
     fn drop_ready_client(&mut self) {
         self.inner = self.inner.clone();
     }
 }
 
-impl<S: Clone, K, P> Clone for Outgoing<S, K, P> {
+impl<S: Clone, K, P, C> Clone for Outgoing<S, K, P, C> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), layer: self.layer.clone() }
     }
 }
 
-impl<S, K, P> Debug for Outgoing<S, K, P> {
+impl<S, K, P, C> Debug for Outgoing<S, K, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing").field("layer", &self.layer).finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! Rules whose limits are in the program's configuration alone.
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Allowed, Denied, ErrorKind, Limiter, Rule, Source, rate_limited};
+use rate_limited::{Denied, ErrorKind, Limiter, Permit, Rule, Source, rate_limited};
 
 use crate::support::builder_for;
 
@@ -11,7 +11,7 @@ async fn text_alone() -> Result<(), Denied> {
 }
 
 #[rate_limited(key = user.to_uppercase(), name = "configured by user", limit = configured, cost = cost, permit = allowed)]
-async fn by_user(user: &str, cost: u32) -> Result<Allowed, Denied> {
+async fn by_user(user: &str, cost: u32) -> Result<Permit, Denied> {
     Ok(allowed)
 }
 

@@ -3,28 +3,28 @@
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Allowed, Denied, Error, Limiter, Source, rate_limited};
+use rate_limited::{Denied, Error, Limiter, Permit, Source, rate_limited};
 
 use crate::support::builder_for;
 
 #[rate_limited(key = "permit", limit = "2/1h", permit = allowed)]
-async fn plain() -> Result<Allowed, Denied> {
+async fn plain() -> Result<Permit, Denied> {
     Ok(allowed)
 }
 
 #[rate_limited(key = "permit sync", limit = "2/1h", permit = allowed, on_error = raise)]
-fn plain_sync() -> Result<Allowed, Box<dyn std::error::Error + Send + Sync>> {
+fn plain_sync() -> Result<Permit, Box<dyn std::error::Error + Send + Sync>> {
     Ok(allowed)
 }
 
 #[rate_limited(key = "permit {user}", name = "user", limits = ["2/1h", "9/1d"], permit = allowed)]
 #[rate_limited(key = "permit of all", name = "all", limit = "9/1h")]
-async fn two_rules(user: u64) -> Result<Allowed, Denied> {
+async fn two_rules(user: u64) -> Result<Permit, Denied> {
     Ok(allowed)
 }
 
 #[rate_limited(key = "permit wait", limit = "2/1h", wait = "10ms", permit = allowed)]
-async fn waits() -> Result<Allowed, Denied> {
+async fn waits() -> Result<Permit, Denied> {
     Ok(allowed)
 }
 
@@ -57,7 +57,7 @@ async fn refund_of_the_permit_gives_the_permits_back() {
         let run = limiter.clone();
         let sync = move || run.scope_sync(|| [plain_sync(), plain_sync(), plain_sync()].map(|result| result.ok()));
         let allowed = tokio::task::spawn_blocking(sync).await.expect("runs");
-        let remaining = allowed.each_ref().map(|allowed| allowed.as_ref().map(Allowed::remaining));
+        let remaining = allowed.each_ref().map(|allowed| allowed.as_ref().map(|allowed| allowed.remaining()));
         assert_eq!(remaining, [Some(1), Some(0), None]);
     }
 }
@@ -66,7 +66,7 @@ async fn refund_of_the_permit_gives_the_permits_back() {
 #[tokio::test]
 async fn a_permit_of_the_open_policy_has_nothing_to_refund() {
     #[rate_limited(key = "permit open", limit = "1/1h", permit = allowed, on_error = open)]
-    async fn open() -> Result<Allowed, Denied> {
+    async fn open() -> Result<Permit, Denied> {
         Ok(allowed)
     }
     #[rate_limited(key = "permit closed", limit = "1/1h", permit = _allowed, fallback = "denied", on_error = closed)]
@@ -75,7 +75,7 @@ async fn a_permit_of_the_open_policy_has_nothing_to_refund() {
     }
     #[rate_limited(key = "permit raise", limit = "1/1h", permit = allowed, fallback = "denied", on_error = handle)]
     async fn handled() -> &'static str {
-        let _: Allowed = allowed;
+        let _: Permit = allowed;
         "ran"
     }
     async fn handle(error: Error) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rate_limited::{Denied, Limit, rate_limited};
+use rate_limited::{Denied, Limit, Permit, rate_limited};
 
 /// The largest growth of a future, beside arguments that are bound again.
 const MAX_EXTRA_BYTES: usize = 528;
@@ -68,6 +68,11 @@ async fn recovered<const N: usize>(id: u64) -> Result<u64, Busy> {
     Ok(id + body!(N) as u64)
 }
 
+#[rate_limited(key = "user:{id}", limit = "5/s", settle = |_| 1)]
+async fn settled<const N: usize>(id: u64) -> Result<u64, Busy> {
+    Ok(id + body!(N) as u64)
+}
+
 type Pair = (u64, [u64; 8]);
 
 async fn plain_pair<const N: usize>((id, _): Pair) -> u64 {
@@ -98,6 +103,8 @@ fn check<const N: usize>() {
     assert_growth(size_of_val(&several::<N>(1, limit)), plain + size_of::<Limit>(), 0);
     assert_growth(size_of_val(&three_rules::<N>(1)), plain, 0);
     assert_growth(size_of_val(&recovered::<N>(1)), size_of_val(&plain_result::<N>(1)), size_of::<u64>());
+    let rebound = size_of::<u64>() + size_of::<Permit>();
+    assert_growth(size_of_val(&settled::<N>(1)), size_of_val(&plain_result::<N>(1)), rebound);
     let argument = (1, [0; 8]);
     assert_growth(size_of_val(&pair::<N>(argument)), size_of_val(&plain_pair::<N>(argument)), size_of::<Pair>());
 }

@@ -12,12 +12,13 @@ use futures_util::future::join_all;
 use http::{Request, Response};
 use limiter_testkit::RedisServer;
 use rate_limited::tower::{Outgoing, OutgoingError, OutgoingLayer, retry_after};
-use rate_limited::{ErrorKind, Key, Limiter, OnError, Rule, RuleSet, Source};
+use rate_limited::{ErrorKind, Key, Limiter, ManualClock, OnError, Rule, RuleSet, Source};
 use tokio::time::timeout;
+use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::{Echo, Served, limit, limiter};
-use crate::deadlines::WAIT_TIMEOUT;
+use crate::deadlines::{WAIT_TIMEOUT, eventually};
 use crate::support::builder_for;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -291,4 +292,89 @@ async fn two_processes_keep_the_limit_of_a_partner_together() {
     let calls = clients.iter().flat_map(|client| (0..30).map(|_| client.clone().oneshot(Request::new(String::new()))));
     let sent = join_all(calls).await.into_iter().filter(Result::is_ok).count();
     assert_eq!((sent, served.count()), (20, 20));
+}
+
+#[tokio::test]
+async fn a_response_gives_the_permit_of_its_call_back() {
+    let ((limiter, _), partner) = (limiter(), Partner::default());
+    let layer = OutgoingLayer::new("partner", limit("2/10s")).limiter(limiter);
+    let client = layer.refund_if(|response: &Response<()>| response.status() == 304).layer(partner.clone());
+    let mut seen = Vec::new();
+    for path in ["/304", "/304", "/304", "/200", "/304", "/200", "/304"] {
+        seen.push(call(&client, path, "").await);
+    }
+    assert_eq!(seen, [Ok(304), Ok(304), Ok(304), Ok(200), Ok(304), Ok(200), Err(10 * SECOND)]);
+}
+
+/// The points of a call are in the body of its request.
+fn points_of(response: &Response<()>) -> u32 {
+    let points = response.headers().get("retry-after").and_then(|points| points.to_str().ok());
+    points.and_then(|points| points.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn a_call_is_charged_the_points_that_its_response_states() {
+    let ((limiter, clock), partner) = (limiter(), Partner::default());
+    let layer = OutgoingLayer::new("partner", limit("10/10s")).limiter(limiter.clone());
+    let client = layer.charge_if(points_of).wait(9 * SECOND).layer(partner.clone());
+    let key = Key::new("partner");
+    let seen = [call(&client, "/200", "9").await, call(&client, "/200", "").await, call(&client, "/200", "5").await];
+    assert_eq!(seen, [Ok(200); 3]);
+    assert_eq!(limiter.charge(&key, &limit("10/10s"), 0).await.expect("counts").overdrawn(), 4);
+    assert_eq!(call(&client, "/200", "").await, Err(10 * SECOND));
+    clock.advance(SECOND);
+    // Not longer than its wait.
+    let mut waiting = Box::pin(call(&client, "/200", "1"));
+    assert!(is_pending(&mut waiting));
+    clock.advance(8 * SECOND);
+    assert!(is_pending(&mut waiting));
+    clock.advance(SECOND);
+    assert_eq!(waiting.await, Ok(200));
+    assert_eq!(limiter.charge(&key, &limit("10/10s"), 0).await.expect("counts").remaining(), 9);
+}
+
+/// Each call costs more than the limit. Only one is sent before the first charge, since the place of the client is free
+/// after it.
+#[tokio::test]
+async fn a_limit_of_concurrency_bounds_calls_that_are_charged_afterwards() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().slow(SECOND).deadline(9 * SECOND).clock(clock.clone());
+    let (limiter, partner) = (builder.build().expect("builds"), Partner::default());
+    let layer = OutgoingLayer::new("partner", limit("10/1h")).limiter(limiter).charge_if(points_of).wait(60 * SECOND);
+    let client = layer.layer(ConcurrencyLimit::new(partner.clone(), 1));
+    let mut calls = Box::pin(join_all((0..9).map(|_| call(&client, "/200", "11"))));
+    let seen = poll_fn(|context| {
+        let polled = calls.as_mut().poll(context);
+        if polled.is_pending() {
+            clock.advance(SECOND);
+            context.waker().wake_by_ref();
+        }
+        polled
+    })
+    .await;
+    assert_eq!((seen.iter().filter(|seen| seen.is_ok()).count(), partner.0.count()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_charge_of_a_response_that_is_dropped_is_counted() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().slow(SECOND).deadline(9 * SECOND).clock(clock.clone());
+    let (limiter, partner) = (builder.build().expect("builds"), Partner::default());
+    let layer = OutgoingLayer::new("partner", limit("10/1h")).limiter(limiter.clone()).charge_if(points_of);
+    let client = layer.layer(partner.clone());
+    let mut dropped = Box::pin(call(&client, "/200", "7"));
+    assert!(is_pending(&mut dropped));
+    clock.advance(SECOND);
+    assert!(is_pending(&mut dropped));
+    assert_eq!(partner.0.count(), 1);
+    drop(dropped);
+    eventually("counted", async || {
+        clock.advance(SECOND);
+        let (key, limit) = (Key::new("partner"), limit("10/1h"));
+        let mut peek = Box::pin(limiter.peek(&key, &limit));
+        assert!(is_pending(&mut peek));
+        clock.advance(SECOND);
+        peek.await.expect("decides").remaining() == 3
+    })
+    .await;
 }

@@ -89,7 +89,8 @@ async fn the_limits_of_a_layer_take_permits_together_or_not_at_all() {
     clock.advance(Duration::from_secs(1));
     assert_eq!(statuses(&service, three()).await, [200, 429, 429]);
     let denied = send(&service, request_of("192.0.2.1")).await;
-    assert_eq!(field(&denied, "ratelimit-policy"), [r#""api";q=3;w=60"#]);
+    assert_eq!(field(&denied, "ratelimit-policy"), [r#""api-1s";q=2;w=1, "api-1m";q=3;w=60"#]);
+    assert!(denied.body().contains(r#""violated-policies":["api-1m"]"#), "{}", denied.body());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 #![deny(unused_variables)]
 
-use rate_limited::{Allowed, rate_limited};
+use rate_limited::{Permit, rate_limited};
 
 #[rate_limited(key = "k", limit = "5/s", fallback = (), permit = allowed)]
 fn unused() {}
@@ -19,7 +19,7 @@ fn of_another_type() {
 
 #[rate_limited(key = "k", limit = "5/s", fallback = drop(allowed), permit = allowed)]
 fn not_in_the_fallback() {
-    drop::<Allowed>(allowed);
+    drop::<Permit>(allowed);
 }
 
 fn main() {}

@@ -73,6 +73,23 @@ fn recovers_sync(id: u64, text: &str) -> Result<usize, Busy> {
     if id == 0 { Err(Busy) } else { Ok(text.len()) }
 }
 
+#[rate_limited(key = "settles {id}", limit = "9/1h", cost = 0, settle = |()| 1, fallback = ())]
+async fn settles(id: u64, _name: &str) {
+    tokio::task::yield_now().await;
+    assert!(id > 0);
+}
+
+#[rate_limited(key = "settles {id}", limit = "9/1h", settle = |_| u32::from(second.0), permit = _permit)]
+#[rate_limited(key = "all", limit = "9/1h", settle = length, recover = Err(error))]
+fn settles_sync((id, _token): (u64, Token), second: &Token, mut last: u64) -> Result<u64, Busy> {
+    last += id;
+    if last == 0 { Err(Busy) } else { Ok(last) }
+}
+
+fn length(answer: &Result<u64, Busy>) -> u32 {
+    u32::from(answer.is_ok())
+}
+
 struct Service<'a>(&'a Limiter);
 
 #[rate_limited(key = "service", limit = "1/1h", limiter = self.0, fallback = |denied| denied.limit().max())]
@@ -148,6 +165,8 @@ async fn check() {
     let text = || ("abc".to_owned(), Token(1));
     assert_eq!((recovers(1, text()).await, recovers(1, text()).await), (Ok(3), Err(Busy)));
     assert_eq!((recovers(0, text()).await, recovers_sync(0, "")), (Ok(0), Err(Busy)));
+    settles(1, "").await;
+    assert_eq!(settles_sync((1, Token(2)), &Token(3), 4), Ok(5));
     let limiter = Limiter::memory();
     assert_eq!((Service(&limiter).later().await, Service(&limiter).now()), (0, 1));
     assert!(unused_argument(1) && unused_mut(1).await.is_err() && unused_where_it_is_bound_anew(1).await.is_err());

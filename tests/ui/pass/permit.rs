@@ -17,7 +17,7 @@ fn sync() -> Option<u32> {
 #[rate_limited(key = "by value", limit = "1/1h", permit = allowed)]
 async fn by_value() -> Result<Allowed, Denied> {
     tokio::task::yield_now().await;
-    Ok(allowed)
+    Ok(allowed.into())
 }
 
 /// It is unused without a warning.
@@ -46,7 +46,7 @@ async fn handled(fails: bool) -> Result<u32, String> {
     on_error = handle, recover = |error: String| Err(format!("{error}, recovered")))]
 fn handled_sync() -> Result<Allowed, String> {
     let name = allowed.name().to_owned();
-    if name.is_empty() { Err(name) } else { Ok(allowed) }
+    if name.is_empty() { Err(name) } else { Ok(allowed.into()) }
 }
 
 fn handle(error: Error) -> Result<Allowed, String> {
@@ -70,7 +70,7 @@ impl Buy for Shop {
     #[rate_limited(key = "buy:{id}", limit = "1/1h", permit = allowed)]
     async fn buy(&self, (id, _): (u64, u64)) -> Result<Allowed, Denied> {
         assert_eq!(id, 1);
-        Ok(allowed)
+        Ok(allowed.into())
     }
 }
 
@@ -90,12 +90,12 @@ impl Mailer {
 
 #[rate_limited(key = "unlimited", limit = "1/1h", permit = allowed, when = false, fallback = None)]
 fn unlimited() -> Option<Allowed> {
-    Some(allowed)
+    Some(allowed.into())
 }
 
 #[rate_limited("configured {id}", permit = allowed, fallback = None)]
 fn configured(id: u8) -> Option<Allowed> {
-    Some(allowed)
+    Some(allowed.into())
 }
 
 /// The name of the macro's variable, whose hygiene the body shares.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use limiter_testkit::RedisServer;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use rate_limited::metrics::STORE_BUCKETS;
-use rate_limited::{Error, Key, Limit, Limiter, rate_limited};
+use rate_limited::{Algorithm, Error, Key, Limit, Limiter, rate_limited};
 use serde_json::Value;
 
 use crate::client::get;
@@ -22,8 +22,14 @@ const RULES: &str = "rules = { user.limit = \"2/h\", report = { limit = \"1/h\",
 const FIELDS: [&str; 2] = ["authorization: Bearer 7", "x-forwarded-for: 192.0.2.1"];
 
 /// The series that this service has no event for.
-const OTHERS: [&str; 3] =
-    ["rate_limited_refunds_total", "rate_limited_unconfigured_total", "rate_limited_wait_seconds"];
+const OTHERS: [&str; 6] = [
+    "rate_limited_charges_total",
+    "rate_limited_overdrawn_total",
+    "rate_limited_refunds_total",
+    "rate_limited_unconfigured_total",
+    "rate_limited_uncounted_total",
+    "rate_limited_wait_seconds",
+];
 
 fn file(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
@@ -56,6 +62,8 @@ async fn scrape_of_this_process() -> Result<String, Error> {
     let allowed = limiter.named("other").wait(&Key::new("a"), &limit, Duration::from_secs(1)).await?;
     limiter.refund(&allowed.into_result().expect("is allowed")).await?;
     limiter.scope(unconfigured()).await;
+    // More than the debt of a bucket.
+    limiter.named("other").charge(&Key::new("b"), &limit.with_algorithm(Algorithm::TokenBucket), 100).await?;
     Ok(prometheus.render())
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Demands {
 
 impl Demands {
     pub(crate) fn new(requests: &[Request<'_>]) -> Self {
-        let cost = |request: &Request<'_>| CounterCost { counter: request.counter_hash(), cost: request.cost };
+        let cost = |request: &Request<'_>| CounterCost { counter: request.counter_hash(), cost: request.own_take() };
         match requests {
             [request] => Self::One(cost(request)),
             requests => Self::Several(Arc::new(in_order(requests).into_iter().map(cost).collect())),

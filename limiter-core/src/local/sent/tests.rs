@@ -6,6 +6,7 @@ use crate::error::{ErrorKind, Source};
 use crate::local::standby::StandbyConfig;
 use crate::local::{LocalOptions, StoreTicket};
 use crate::overflow::Overflows;
+use crate::request::RequestReport;
 use crate::{Key, Limit, ManualClock};
 
 pub(super) fn local() -> Arc<Local> {
@@ -157,4 +158,22 @@ fn a_call_that_is_settled_after_its_servers_failure_is_decided_by_the_standby_li
         assert_eq!(decided, [(true, Source::Store), (false, Source::Standby)], "direct: {direct}");
         assert_eq!(left(&local, requests[0]), 0);
     }
+}
+
+/// The reports of the store are those of an admission that the standby limiter does not confirm.
+#[test]
+fn a_denial_of_the_standby_limiter_has_its_own_reports() {
+    let (local, keys) = (local(), [Key::new("a"), Key::new("b")]);
+    let requests = [Request::new(&keys[0], limit(), 1), Request::new(&keys[1], limit(), 1)];
+    let sent = local.begin_with_reports(SlottedRequests::in_slot_0(&requests), CounterHash::of(&requests[0]));
+    let sent = sent.expect("not consulted");
+    // Both permits of one key are granted by the standby limiter, after a failure of the server.
+    local.fail(requests);
+    assert!(local.standby.decide(&[Request::new(&keys[0], limit(), 2)], Duration::ZERO).allowed);
+    let of_store = RequestReport { remaining: 1, reset_after: Duration::from_secs(60) };
+    let per_request = PerRequest { reports: vec![of_store; 2], ..PerRequest::default() };
+    let counted = sent.settle(DecisionReply::with_reports(StoreReply::ALLOWED, per_request));
+    assert_eq!((counted.reply.allowed, counted.source), (false, Source::Standby));
+    let left: Vec<_> = counted.per_request.iter().flat_map(|of| &of.reports).map(|report| report.remaining).collect();
+    assert_eq!(left, [0, 2]);
 }

@@ -13,6 +13,9 @@ pub(super) fn describe_series() {
     describe_counter!("rate_limited_decisions_total", "Decisions, once for each rule of an allowed call.");
     describe_counter!("rate_limited_permits_total", "Permits that allowed calls took.");
     describe_counter!("rate_limited_refunds_total", "Permits that refunds gave back.");
+    describe_counter!("rate_limited_charges_total", "Permits that charges counted.");
+    describe_counter!("rate_limited_overdrawn_total", "Permits of charges beyond the limit.");
+    describe_counter!("rate_limited_uncounted_total", "Permits of charges that no counter has.");
     describe_counter!("rate_limited_near_limit_total", "Allowed calls with less than a fifth of the permits left.");
     describe_gauge!("rate_limited_limit", "Permits of the limit in force; 0 for a window that is not in force.");
     describe_histogram!("rate_limited_wait_seconds", Unit::Seconds, "Time from a call that may wait to its decision.");

@@ -23,9 +23,27 @@ pub(super) struct RuleSeries {
     permits: Counter,
     near_limit: Counter,
     refunds: OnceLock<Counter>,
+    charges: OnceLock<ChargeCounters>,
     unconfigured: OnceLock<Counter>,
     wait: OnceLock<Histogram>,
     limits: LimitGauges,
+}
+
+/// The counters of charges. They are registered together, so that each begins at 0.
+struct ChargeCounters {
+    counted: Counter,
+    overdrawn: Counter,
+    full: Counter,
+    failed: Counter,
+}
+
+/// The label `reason` of permits that are not counted.
+#[derive(Clone, Copy)]
+pub(super) enum UncountedReason {
+    /// The counter is at one of its bounds.
+    Full,
+    /// The charge failed. The store may have counted it or not.
+    Error,
 }
 
 const OUTCOMES: usize = 3;
@@ -40,6 +58,7 @@ impl RuleSeries {
             permits: counter!("rate_limited_permits_total", "rule" => name),
             near_limit: counter!("rate_limited_near_limit_total", "rule" => name),
             refunds: OnceLock::new(),
+            charges: OnceLock::new(),
             unconfigured: OnceLock::new(),
             wait: OnceLock::new(),
             limits: LimitGauges::new(name),
@@ -80,6 +99,34 @@ impl RuleSeries {
     pub(super) fn count_refunds(&self, permits: u32) {
         let register = || counter!("rate_limited_refunds_total", "rule" => self.name);
         self.refunds.get_or_init(register).increment(permits.into());
+    }
+
+    /// Counts permits of a charge, and those of them that are beyond the limit.
+    pub(super) fn count_charges(&self, counted: u32, overdrawn: u32) {
+        let counters = self.charge_counters();
+        counters.counted.increment(counted.into());
+        counters.overdrawn.increment(overdrawn.into());
+    }
+
+    /// Counts permits of a charge that no counter has.
+    pub(super) fn count_uncounted(&self, reason: UncountedReason, permits: u32) {
+        let counters = self.charge_counters();
+        let counter = match reason {
+            UncountedReason::Full => &counters.full,
+            UncountedReason::Error => &counters.failed,
+        };
+        counter.increment(permits.into());
+    }
+
+    fn charge_counters(&self) -> &ChargeCounters {
+        let of_rule = |series| counter!(series, "rule" => self.name);
+        let uncounted = |reason| counter!("rate_limited_uncounted_total", "rule" => self.name, "reason" => reason);
+        self.charges.get_or_init(|| ChargeCounters {
+            counted: of_rule("rate_limited_charges_total"),
+            overdrawn: of_rule("rate_limited_overdrawn_total"),
+            full: uncounted("full"),
+            failed: uncounted("error"),
+        })
     }
 
     pub(super) fn count_unconfigured(&self) {

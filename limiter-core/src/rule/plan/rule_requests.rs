@@ -91,9 +91,17 @@ impl RuleRequests<'_> {
 }
 
 impl<'a> RuleRequests<'a> {
-    pub(super) fn push(&mut self, rule: &RuleUse<'a, '_>, limit: Limit, cost: u32, limit_index: usize) {
+    pub(super) fn push(
+        &mut self,
+        rule: &RuleUse<'a, '_>,
+        limit: Limit,
+        cost: u32,
+        limit_index: usize,
+        is_postpaid: bool,
+    ) {
         let role = Role::of_limit(rule.rule_index, limit_index);
-        self.requests.push(Request { role, ..Request::new(rule.key, limit, cost) });
+        let request = Request { role, ..Request::new(rule.key, limit, cost) };
+        self.requests.push(if is_postpaid { request.postpaid() } else { request });
         self.names.push(rule.name);
         self.rule_indices.push(rule.rule_index);
     }
@@ -104,12 +112,13 @@ impl<'a> RuleRequests<'a> {
     /// The first invalid limit. The requests then have the nearest valid limit in its place.
     pub(super) fn add(&mut self, rule: &RuleUse<'a, '_>, settings: &Settings) -> Result<(), Error> {
         let (requests, mut invalid) = (self.requests.len(), None);
+        let is_postpaid = rule.is_postpaid(settings);
         let mut add = |limit: LimitOrNearest, cost, limit_index| {
             let limit = limit.unwrap_or_else(|(error, nearest)| {
                 invalid.get_or_insert(error);
                 nearest
             });
-            self.push(rule, limit, cost, limit_index);
+            self.push(rule, limit, cost, limit_index, is_postpaid);
         };
         let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
         match settings.limits() {

@@ -3,7 +3,7 @@
 use crate::limit::LimitOrNearest;
 use crate::request::CallSettings;
 use crate::rule::Settings;
-use crate::{Key, Limit, OnError};
+use crate::{Key, Limit, Mode, OnError};
 
 /// The caller's part of the failure policy.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +72,32 @@ impl<'a, 'l> RuleUse<'a, 'l> {
         let limits = OwnLimits::Items(items);
         let rule = Self { rule_index, name, key, limits, cost: 0, own: CallSettings::NONE };
         Self { cost: rule.limits().map(|(_, cost)| cost).max().unwrap_or(0), ..rule }
+    }
+
+    /// Returns it for a call that is charged once its cost is known.
+    pub(crate) fn with_postpaid(self, is_postpaid: bool) -> Self {
+        Self { own: CallSettings { postpaid: is_postpaid.then_some(true), ..self.own }, ..self }
+    }
+
+    /// Returns it for a call that nothing can charge afterwards. It takes its cost, also if the settings make it postpaid:
+    /// otherwise nothing would limit it.
+    pub(crate) fn never_settled(self) -> Self {
+        Self { own: CallSettings { postpaid: Some(false), ..self.own }, ..self }
+    }
+
+    /// Returns whether its calls need one free permit and take none: by its caller, or by its settings.
+    #[inline]
+    pub(super) fn is_postpaid(&self, settings: &Settings) -> bool {
+        self.own.postpaid.or(settings.call.postpaid) == Some(true)
+    }
+
+    /// Returns what the rule does not get, although its settings demand it: to be postpaid.
+    pub(super) fn unused_postpaid(&self, settings: &Settings) -> Option<&'static str> {
+        let is_unused = settings.call.postpaid == Some(true) && self.own.postpaid == Some(false);
+        (is_unused && !matches!(settings.mode(), Mode::Off | Mode::Deny)).then_some(
+            "has calls that nothing settles, which take their cost although it is postpaid: add `settle` or `permit` to the \
+             attribute, or `charge_if` to the layer, or remove `postpaid`",
+        )
     }
 
     /// The limits of its caller, each with its cost.

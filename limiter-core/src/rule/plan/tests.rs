@@ -2,6 +2,7 @@ use std::iter;
 use std::time::Duration;
 
 use super::*;
+use crate::limiter::tests::Warnings;
 use crate::request::CallSettings;
 use crate::rule::{KeyText, Rule, RuleSet, UNCACHED};
 use crate::{Algorithm, Builder, Key, Limiter};
@@ -91,4 +92,36 @@ fn a_request_is_the_same_whether_its_rule_has_a_line_in_the_log_or_not() {
 fn a_plan_is_small() {
     let bytes = size_of::<Plan<'_>>();
     assert!(bytes <= 144, "{bytes} bytes");
+}
+
+/// A rule whose calls nothing can charge is not postpaid, and says so once.
+#[test]
+fn postpaid_without_a_settlement_is_one_warning() {
+    let (key, limits) = (Key::new("a"), ["5/10s".parse().expect("a limit")]);
+    let limiter = Limiter::memory();
+    limiter.set_rules(RuleSet::new().rule("a", Rule::new().postpaid(true))).expect("valid");
+    let plan = |rule: RuleUse<'_, '_>| {
+        let plan = limiter.inside().rules.plan(OwnPolicy::NONE, &iter::once((rule, Reference))).expect("few requests");
+        match &plan.requests {
+            Planned::Single { request: [request], .. } => request.role.is_postpaid(),
+            Planned::Rules(rules) => rules.enforced.requests.iter().all(|request| request.role.is_postpaid()),
+            Planned::Off { .. } => panic!("the rule is enforced"),
+        }
+    };
+    let rule = RuleUse {
+        rule_index: 0,
+        name: "a",
+        key: &key,
+        limits: OwnLimits::Layer(&limits),
+        cost: 3,
+        own: CallSettings::NONE,
+    };
+    let lines = Warnings::during(|| assert!(plan(rule)));
+    assert!(!lines.iter().any(|line| line.contains("postpaid")), "{lines:?}");
+    let lines = Warnings::during(|| assert!(!plan(rule.never_settled()) && !plan(rule.never_settled())));
+    assert_eq!(
+        lines.iter().filter(|line| line.contains("rule `a` has calls that nothing settles")).count(),
+        1,
+        "{lines:?}"
+    );
 }

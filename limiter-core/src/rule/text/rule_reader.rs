@@ -104,7 +104,7 @@ fn limit_from_table(table: &DeTable<'_>, at: usize) -> Result<Limit, Mistake> {
                 let text = text(&entry, "limit = \"5/10s\"")?;
                 parts.rule.limits = vec![limit_from_text(text, entry.at())?];
             }
-            name if field(name).is_some_and(|field| field.is_of_limit) => drop(parts.read(&entry)?),
+            name if field(name).is_some_and(|field| field.is_of_limit()) => drop(parts.read(&entry)?),
             _ => return Err(entry.unknown(&FieldNames::of_limit())),
         }
     }
@@ -308,7 +308,7 @@ fn matched_key(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
 pub(super) fn defaults(table: &DeTable<'_>) -> Result<Rule, Mistake> {
     let mut reader = RuleReader::default();
     for entry in entries(table) {
-        let is_default = field(entry.name).is_some_and(|field| !field.is_of_limit);
+        let is_default = field(entry.name).is_some_and(|field| field.is_of_all_rules());
         if !is_default || !reader.read(&entry)? {
             return Err(entry.unknown(&FieldNames::of_defaults()));
         }

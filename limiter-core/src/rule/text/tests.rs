@@ -100,13 +100,13 @@ fn every_setting_of_one_value_has_a_row() {
         burst: _,
         layout: _,
         mode: _,
-        call: CallSettings { on_error: _, deadline: _, leases: _ },
+        call: CallSettings { on_error: _, deadline: _, leases: _, postpaid: _ },
         overrides: _,
         key: _,
         place: _,
     } = Rule::new();
     let names: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
-    assert_eq!(names, ["algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases"]);
+    assert_eq!(names, ["algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases", "postpaid"]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nrate = \"5/s\"",
             "line 2, column 1: `rate` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `key` or `override`, or remove it; \
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `key` or `override`, or remove it; \
              a newer version may have more",
         ),
         (

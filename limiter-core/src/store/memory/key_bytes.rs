@@ -22,14 +22,21 @@ impl From<&[u8]> for KeyBytes {
     }
 }
 
+impl KeyBytes {
+    #[inline(always)]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len).min(MAX_SHORT_BYTES)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
 impl PartialEq<[u8]> for KeyBytes {
     /// Compares most keys as two words, which may overlap, without a call of `memcmp`.
     #[inline(always)]
     fn eq(&self, key: &[u8]) -> bool {
-        let own = match self {
-            Self::Short { len, bytes } => &bytes[..usize::from(*len).min(MAX_SHORT_BYTES)],
-            Self::Long(bytes) => bytes,
-        };
+        let own = self.as_bytes();
         if own.len() != key.len() {
             return false;
         }

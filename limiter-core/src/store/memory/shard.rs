@@ -28,13 +28,15 @@ use crate::sync::{Mutex, MutexGuard, Seed, lock};
 /// The exact counters of a shard, and the counters that new keys share while the map of exact ones is full.
 #[derive(Debug)]
 pub(super) struct Shard {
-    exact: ExpiringMap<KeyBytes, CounterState>,
+    pub(super) exact: ExpiringMap<KeyBytes, CounterState>,
     shared: ExpiringMap<u16, SharedCounter>,
     coarse: CoarseCounters,
     slots: u16,
     arithmetic: Arithmetic,
-    seed: Seed,
+    pub(super) seed: Seed,
     keys: KeyCount,
+    /// An entry without a name was inserted.
+    pub(super) has_nameless: bool,
 }
 
 /// The outcome of a request, and the counter that it came from.
@@ -71,6 +73,7 @@ impl Shard {
             arithmetic,
             seed,
             keys,
+            has_nameless: false,
         }
     }
 
@@ -86,7 +89,7 @@ impl Shard {
         input: &AlgorithmInput,
         read: fn(&CounterState, &AlgorithmInput) -> R,
     ) -> R {
-        if let Some(state) = self.exact.get(key_hash.hash, key_hash.encoding, input.kind) {
+        if let Some(state) = self.find_any(key_hash, input.kind).and_then(|index| self.exact.get_index(index)) {
             return read(state, input);
         }
         let slot = self.slot(key_hash);
@@ -148,6 +151,9 @@ impl Shard {
 
     #[cold]
     fn insert_new_key(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, op: WriteOp) -> ShardReply {
+        if let Some(index) = self.name_entry(key_hash, input.kind) {
+            return self.apply_at(Some(index), key_hash, input, op);
+        }
         let keys_before = self.exact.len();
         let reply = self.insert_swept(key_hash, input, op);
         self.keys.change(keys_before, self.exact.len());
@@ -166,7 +172,8 @@ impl Shard {
 
     /// Returns permits taken at `stamp`.
     pub(super) fn refund(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, stamp: u64) {
-        if let Some((_, state)) = self.exact.get_mut(key_hash.hash, key_hash.encoding, input.kind) {
+        let index = self.find_any(key_hash, input.kind);
+        if let Some((_, state)) = index.and_then(|index| self.exact.get_index_mut(index)) {
             return state.refund(input, stamp);
         }
         let slot = self.slot(key_hash);
@@ -185,7 +192,8 @@ impl Shard {
 
     /// Removes all permits of a key. The entry stays until the sweep, because receipts refer to it.
     pub(super) fn clear(&mut self, key_hash: &KeyHash<'_>, kind: CounterKind) {
-        if let Some((_, state)) = self.exact.get_mut(key_hash.hash, key_hash.encoding, kind) {
+        let index = self.find_any(key_hash, kind);
+        if let Some((_, state)) = index.and_then(|index| self.exact.get_index_mut(index)) {
             state.clear();
         }
     }
@@ -308,7 +316,12 @@ impl<T, C> ExpiringMap<T, C> {
     where
         T: PartialEq<Q>,
     {
-        self.entries.get_index(self.find(hash, subject, kind)?).map(|(_, counter)| counter)
+        self.get_index(self.find(hash, subject, kind)?)
+    }
+
+    /// Returns the counter of the entry at an index from [`find`](Self::find).
+    pub(super) fn get_index(&self, index: usize) -> Option<&C> {
+        self.entries.get_index(index).map(|(_, counter)| counter)
     }
 
     /// Returns the id of the entry and its counter.
@@ -329,8 +342,33 @@ impl<T, C> ExpiringMap<T, C> {
 
     /// Returns the counter of the entry with this id, if it was not removed.
     pub(super) fn get_by_id_mut(&mut self, hash: u64, id: u64) -> Option<&mut C> {
-        let index = self.entries.raw_entry_v1().index_from_hash(hash, |key| key.id == id)?;
+        let index = self.index_of_id(hash, id)?;
         self.entries.get_index_mut(index).map(|(_, counter)| counter)
+    }
+
+    /// Returns the index of the entry with this id, if it was not removed.
+    pub(super) fn index_of_id(&self, hash: u64, id: u64) -> Option<usize> {
+        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.id == id)
+    }
+
+    /// Returns the index of the entry of this kind whose subject matches.
+    pub(super) fn find_by(&self, hash: u64, kind: CounterKind, is_match: impl Fn(&T) -> bool) -> Option<usize> {
+        let kind = PackedKind::new(kind);
+        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && is_match(&key.subject))
+    }
+
+    /// Replaces the subject of an entry by one with the same hash. Returns the entry's index, if there is one.
+    pub(super) fn rename<Q: ?Sized>(&mut self, hash: u64, old: &Q, kind: CounterKind, new: T) -> Option<usize>
+    where
+        T: PartialEq<Q>,
+    {
+        let kind = PackedKind::new(kind);
+        let is_old = |key: &EntryKey<T>| key.kind == kind && key.subject == *old;
+        let RawEntryMut::Occupied(mut entry) = self.entries.raw_entry_mut_v1().from_hash(hash, is_old) else {
+            return None;
+        };
+        entry.key_mut().subject = new;
+        Some(entry.index())
     }
 
     /// Inserts an entry, which must not exist yet, and returns its id. No other entry of this map ever has that id.

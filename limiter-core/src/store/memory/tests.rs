@@ -78,9 +78,9 @@ fn a_receipt_of_a_removed_entry_returns_nothing() {
     assert!(store.decide(&[Request { key: &Key::new("b"), ..request }]).allowed);
     let second = decide_one(&store, &request);
     // The stamp is that of the permits taken since, but the entry is the removed one.
-    store.refund_entry(entry_permits(&first, second.now.micros()), request.limit, 1);
+    store.settle_entry(entry_permits(&first, second.now.micros()), request.limit, 0);
     assert!(!store.decide(&[request]).allowed);
-    store.refund_entry(entry_permits(&second, second.now.micros()), request.limit, 1);
+    store.settle_entry(entry_permits(&second, second.now.micros()), request.limit, 0);
     assert!(store.decide(&[request]).allowed);
 }
 

@@ -9,6 +9,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::request::Request;
+use crate::request::once::ReceiptId;
 use crate::store::redis::slot::{self, slot_of_name, slot_of_tag};
 use crate::{Algorithm, Error, ErrorKind, Key, Layout};
 
@@ -63,6 +64,21 @@ impl Naming {
         name.push(tag);
         name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
         name
+    }
+
+    /// Returns the key that marks a receipt as used, in the slot of its first counter. It is the counter's name and the id, so
+    /// no counter has it. `None` if no such name is in that slot: that of a sorted set with a brace in its key.
+    pub(crate) fn receipt_key(&self, counter: &RedisKey, id: ReceiptId) -> Option<RedisKey> {
+        let named = |start: &str, end: &str| {
+            let mut name = KeyName::EMPTY;
+            [start.as_bytes(), &counter.name, end.as_bytes()].into_iter().for_each(|part| name.push(part));
+            // Writing to it cannot fail.
+            let _ = write!(name, ":receipt:{:032x}", u128::from_be_bytes(id));
+            RedisKey { slot: self.slot(&name), name }
+        };
+        // The name of a sorted set may have no hash tag. Then it is one as a whole.
+        let in_tag = || named(&format!("{ZSET_PREFIX}:{{"), "}");
+        [named("", ""), in_tag()].into_iter().find(|key| key.slot == counter.slot)
     }
 
     /// Checks that no name would contain a key that the secret must hide.

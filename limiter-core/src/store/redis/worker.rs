@@ -19,6 +19,7 @@ mod late_replies;
 pub(crate) mod leases;
 mod multi_slot;
 mod pending_call;
+pub(crate) mod receipts;
 #[cfg(test)]
 mod direct_tests;
 #[cfg(test)]
@@ -44,7 +45,11 @@ use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;
 use crate::local::Local;
 use crate::metrics::BatchSizes;
-use crate::request::{CountedReply, DecisionReply, RefundInfo, Request, StoreFailure, StoreReply};
+use crate::request::settlement::{self, CounterChange};
+use crate::request::sharing::in_redis;
+use crate::request::{
+    ChargeReply, CountedReply, DecisionReply, RefundInfo, Request, Settlement, StoreFailure, StoreReply,
+};
 use crate::store::redis::connection::server_connection::ConnectionContext;
 use crate::store::redis::connection::topology::SlotGroup;
 use crate::{Error, ErrorKind};
@@ -218,9 +223,13 @@ impl Worker {
         let decision = MultiSlotCall { worker: self, requests: &requests, keys: &call.keys, deadline: call.deadline };
         match &call.action {
             Action::Take { .. } | Action::TakeWithReports => self.take(call, decision, groups).await,
-            Action::Peek => self.peek(call, decision, groups).await,
+            Action::Peek | Action::PeekWithReports => self.peek(call, decision, groups).await,
             Action::Charge => self.charge(call, decision, groups).await,
             Action::Refund(info) => self.refund(call, info, decision, groups).await,
+            Action::Settle(settlement) => match settlement.once {
+                Some(once) => self.settle_once(call, settlement, once, decision, groups).await,
+                None => self.settle(call, settlement, decision, groups).await,
+            },
             Action::Reset => self.reset(call, decision, groups).await,
         }
     }
@@ -253,7 +262,10 @@ impl Worker {
         let requests = call.with_slots(decision.requests);
         let begun = match &call.action {
             Action::TakeWithReports => self.local.begin_with_reports(requests, call.counter),
-            action => self.local.begin(requests, call.counter, action.max_wait().unwrap_or_default()),
+            action => {
+                let begun = self.local.begin(requests, call.counter, action.max_wait().unwrap_or_default());
+                begun.map_err(DecisionReply::from)
+            }
         };
         let sent = match begun {
             Ok(sent) => sent,
@@ -266,12 +278,13 @@ impl Worker {
     }
 
     async fn peek(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
-        if let Some(denial) = self.local.peek_denial(call.with_slots(decision.requests)) {
+        let with_reports = matches!(call.action, Action::PeekWithReports);
+        if let Some(denial) = self.local.peek_denial(call.with_slots(decision.requests), with_reports) {
             return Ok(denial);
         }
         let peeked = decision.decide(call, groups).await;
-        let DecisionReply { reply, .. } = peeked.map_err(|error| self.failure(decision.requests, error))?;
-        Ok(CountedReply::from_store(reply, 0))
+        let DecisionReply { reply, per_request } = peeked.map_err(|error| self.failure(decision.requests, error))?;
+        Ok(CountedReply { per_request, ..CountedReply::from_store(reply, 0) })
     }
 
     async fn charge(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
@@ -305,6 +318,44 @@ impl Worker {
         let reply = refunded.map_err(|error| self.failure(requests, error))?;
         self.local.settle_refund(requests, info);
         Ok(CountedReply::from_store(reply, 0))
+    }
+
+    /// Changes what a call counts. What is returned of permits that the store may have lost goes to the mirror alone, as that
+    /// of a refund; what is added is charged all the same.
+    async fn settle(
+        self: &Rc<Self>,
+        call: &Call,
+        settlement: &Settlement,
+        decision: MultiSlotCall<'_>,
+        groups: Vec<SlotGroup>,
+    ) -> CallResult {
+        let requests = decision.requests;
+        let failed = |error| self.failure(requests, error);
+        let is_lost = self.local.is_lost(call.with_slots(requests), &settlement.info);
+        let reply = match (requests, settlement.info.lease()) {
+            _ if is_lost => {
+                let charged = settlement::charged(&settlement.changes(requests, in_redis));
+                let charge = MultiSlotCall { requests: &charged, ..decision };
+                charge.charge(groups).await.map_err(failed)?
+            }
+            ([request], Some(id)) => {
+                let [CounterChange { charged, returned, .. }] = settlement.changes(requests, in_redis)[..] else {
+                    return Err(failed(call.deadline.not_sent_error()));
+                };
+                if returned > 0 {
+                    let returned = ReturnedPermits { permits: returned, id };
+                    self.keeper.return_by_call(request, &call.keys, returned, call.deadline).await.map_err(failed)?;
+                }
+                let reply = MultiSlotCall { requests: &[charged], ..decision }.charge(groups).await;
+                // What is back is settled, whatever became of the level.
+                reply.or_else(|error| match charged.cost {
+                    0 => Ok(DecisionReply::of_charges(vec![ChargeReply::default()], 0)),
+                    _ => Err(failed(error)),
+                })?
+            }
+            _ => decision.decide(call, groups).await.map_err(failed)?,
+        };
+        Ok(self.local.settle_settlement(requests, settlement, reply))
     }
 
     async fn reset(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {

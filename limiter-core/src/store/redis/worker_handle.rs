@@ -118,7 +118,7 @@ impl WorkerHandle {
         naming: &Naming,
         timeout: Duration,
     ) -> impl Future<Output = CallResult> + use<'_> {
-        let takes_permits = action.max_wait().is_some();
+        let takes_permits = action.max_wait().is_some() && requests.iter().any(|request| request.own_take() > 0);
         let sent = self.send(ticket, action, requests, naming, timeout).map(AtHome::new);
         self.receive(sent, takes_permits)
     }

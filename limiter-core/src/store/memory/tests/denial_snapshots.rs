@@ -71,7 +71,7 @@ fn every_change_of_the_counter_invalidates_the_denial() {
         ("a refund", |store, reply, _| store.refund(&[request(&key(), "2/10s")], reply.now.micros())),
         ("a refund of its entry", |store, reply, _| {
             let limit = "2/10s".parse().expect("a limit");
-            store.refund_entry(entry_permits(&reply, reply.now.micros()), limit, 1);
+            store.settle_entry(entry_permits(&reply, reply.now.micros()), limit, 0);
         }),
         ("a reset", |store, _, _| store.reset(&key(), "2/10s".parse().expect("a limit"))),
         ("a record", |store, _, _| _ = store.record(&[request(&key(), "2/10s")])),
@@ -119,7 +119,7 @@ fn a_refund_is_seen_at_once_while_another_thread_reads() {
             let denied = decide(&store, "1/10s");
             assert_eq!((denied.allowed, denied.retry_after), (false, Some(10 * SECOND)));
             assert!(is_cached(&store, "1/10s"));
-            store.refund_entry(entry_permits(&reply, reply.now.micros()), limit, 1);
+            store.settle_entry(entry_permits(&reply, reply.now.micros()), limit, 0);
         }
     });
 }

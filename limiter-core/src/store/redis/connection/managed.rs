@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::gate_table::ServerGate;
 use super::round_trip::Length;
 use super::server_connection::{ConnectionContext, ServerConnection, Written};
+use crate::clock::Moment;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
@@ -55,6 +56,8 @@ pub(crate) struct ManagedConnection {
     status: RefCell<ConnectionStatus>,
     status_changed: Notify,
     health: Rc<ServerHealth>,
+    /// The time of the first connection, or of the last report that its counters may be lost.
+    known_since: Cell<Moment>,
 }
 
 enum ConnectionStatus {
@@ -71,7 +74,8 @@ impl ManagedConnection {
         // All keys of a single server are in slot 0.
         let slots = RefCell::new(vec![0..=0]);
         let health = ServerHealth::new(&context.health, server.to_string());
-        Self { server, context, gate, slots, status, status_changed: Notify::new(), health }
+        let known_since = Cell::new(context.clock.now());
+        Self { server, context, gate, slots, status, status_changed: Notify::new(), health, known_since }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -164,7 +168,11 @@ impl ManagedConnection {
             let connection = self.connected().await?;
             let (script_epoch, sent_at) = (connection.script_epoch(), Instant::now());
             attempt.sent_on(&connection, sent_at);
-            let call = command.with_digest(&connection.digest(command.program()), &self.context.clock);
+            let digest = connection.digest(command.program());
+            let call = match command.is_once() {
+                true => command.with_known_time(&digest, &self.context.clock, self.known_for(command.slot())),
+                false => command.with_digest(&digest, &self.context.clock),
+            };
             let result = match &connection.data {
                 _ if is_asking => connection.send_asking(&call, ReplyBound::Script).await,
                 // It ends by itself when it is closed.
@@ -328,8 +336,10 @@ impl ManagedConnection {
     }
 
     fn set_connected(&self, connection: &ServerConnection, problem: Option<&Error>) {
-        if let ConnectionStatus::Down(_) = self.set_status(ConnectionStatus::Up(connection.clone())) {
-            self.report_data_loss();
+        match self.set_status(ConnectionStatus::Up(connection.clone())) {
+            ConnectionStatus::Connecting => self.known_since.set(self.context.clock.now()),
+            ConnectionStatus::Down(_) => self.report_data_loss(),
+            ConnectionStatus::Up(_) => {}
         }
         // Before observers learn of it: their calls must not meet an open breaker.
         self.gate.breaker.close();
@@ -392,7 +402,16 @@ impl ManagedConnection {
         {
             loan.take_back();
         }
+        self.known_since.set(self.context.clock.now());
         self.context.local.server_failed(&self.slots.borrow());
+    }
+
+    /// The time for which this process would know if the server had lost the counters of a slot: since the first connection
+    /// and the last failure of the server or of an owner of the slot before.
+    fn known_for(&self, slot: u16) -> Duration {
+        let now = self.context.clock.now();
+        let of_server = self.known_since.get().until(now);
+        self.context.local.time_since_server_failure(slot, now).map_or(of_server, |of_slot| of_slot.min(of_server))
     }
 
     /// Sets the status and returns the one before.

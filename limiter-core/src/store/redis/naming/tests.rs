@@ -232,3 +232,28 @@ fn probe_keys_are_in_one_of_the_slots_and_belong_to_no_counter() {
     }
     assert_eq!(names(&[], true), None);
 }
+
+/// The mark is written by the script that reads the counter, so both must be in one slot.
+#[test]
+fn the_mark_of_a_receipt_is_in_the_slot_of_its_counter() {
+    let naming = Naming::new("rl", None, true);
+    let compact: Limit = "5/10s".parse().expect("a limit");
+    let zset = compact.with_layout(Layout::Zset).expect("a sliding window");
+    let mut unmarked = 0;
+    for (first, second) in PIECES.iter().flat_map(|first| PIECES.iter().map(move |second| (first, second))) {
+        let key = Key::new(format!("{first}{second}")).part(first);
+        for key in [key, Key::new(format!("{first}x{second}"))] {
+            for limit in [compact, zset] {
+                let counter = naming.redis_key(&Request::new(&key, limit, 1));
+                let mark = naming.receipt_key(&counter, [9; 16]);
+                assert!(mark.is_some() || limit == zset, "each key with a prefix has a hash tag: {first}, {second}");
+                unmarked += u32::from(mark.is_none());
+                let Some(mark) = mark else { continue };
+                assert_eq!(slot_of(&mark.name), counter.slot, "{first}, {second}");
+                assert_ne!(naming.receipt_key(&counter, [8; 16]), Some(mark.clone()));
+                assert!(mark.name.ends_with(&format!(":receipt:{}", "09".repeat(16)).into_bytes()));
+            }
+        }
+    }
+    assert!(unmarked > 0, "a set with a brace in its name may have none");
+}

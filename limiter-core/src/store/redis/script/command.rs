@@ -8,8 +8,9 @@ use super::Program;
 use super::reply::{self, BatchReply, EntryCalls};
 use crate::clock::Clock;
 use crate::local::leases::LeaseId;
+use crate::request::settlement::CounterChange;
 use crate::request::sharing::{self, in_redis};
-use crate::request::{CallOptions, DecisionReply, RefundInfo, Request};
+use crate::request::{CallOptions, DecisionReply, RefundInfo, Request, Settlement};
 use crate::store::redis::naming::RedisKey;
 use crate::{Algorithm, Error, Layout, Limit};
 
@@ -22,12 +23,16 @@ pub(crate) enum Action {
         /// The process may lease permits of the limit.
         leases: bool,
     },
-    /// Takes the permits of several requests without a wait. The reply to an allowed call has a report of each request.
+    /// Takes the permits of several requests without a wait. The reply has a report of each request.
     TakeWithReports,
     Peek,
+    /// Takes nothing. The reply has a report of each request.
+    PeekWithReports,
     /// Takes the permits whether they fit or not. The reply has the level of each counter.
     Charge,
     Refund(Box<RefundInfo>),
+    /// Changes what a call counts. The reply is that of a charge.
+    Settle(Box<Settlement>),
     Reset,
 }
 
@@ -38,10 +43,13 @@ impl Action {
     /// The action of a call that takes permits.
     pub(crate) fn take(requests: &[Request<'_>], options: &CallOptions) -> Self {
         let &CallOptions { max_wait, leases, wants_reports, .. } = options;
+        // No turn is taken that a postpaid call could wait for.
+        let is_postpaid = requests.iter().any(|request| request.role.is_postpaid());
+        let max_wait = if is_postpaid { Duration::ZERO } else { max_wait };
         if wants_reports {
             return Self::TakeWithReports;
         }
-        let may_be_leased = |request: &Request<'_>| request.cost > 0 && request.limit.may_be_leased();
+        let may_be_leased = |request: &Request<'_>| request.own_take() > 0 && request.limit.may_be_leased();
         Self::Take { max_wait, leases: leases && matches!(requests, [request] if may_be_leased(request)) }
     }
 
@@ -69,7 +77,12 @@ impl Action {
         match self {
             Self::Take { max_wait, .. } => max_wait.is_zero(),
             Self::Charge => true,
-            Self::TakeWithReports | Self::Peek | Self::Refund(_) | Self::Reset => false,
+            Self::TakeWithReports
+            | Self::Peek
+            | Self::PeekWithReports
+            | Self::Refund(_)
+            | Self::Settle(_)
+            | Self::Reset => false,
         }
     }
 
@@ -77,8 +90,8 @@ impl Action {
     pub(crate) fn max_wait(&self) -> Option<Duration> {
         match self {
             Self::Take { max_wait, .. } => Some(*max_wait),
-            Self::TakeWithReports | Self::Charge => Some(Duration::ZERO),
-            Self::Peek | Self::Refund(_) | Self::Reset => None,
+            Self::TakeWithReports | Self::Charge | Self::Settle(_) => Some(Duration::ZERO),
+            Self::Peek | Self::PeekWithReports | Self::Refund(_) | Self::Reset => None,
         }
     }
 }
@@ -116,9 +129,13 @@ pub(crate) struct DecisionBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyFormat {
     Decision,
-    /// An allowed one has a report of each request.
+    /// With a report of each request. If it is allowed, with one of each observed request too.
     WithReports,
+    /// With a report of each request that is not observed.
+    WithReportsOfEnforced,
     Charge,
+    /// The one of a charge, or the refusal of a receipt. The last key is the receipt's mark.
+    Once,
 }
 
 /// Identical calls of a batch: the limit and the cost of each, and their number.
@@ -157,7 +174,8 @@ enum Argument {
     Number(u64),
     Bytes([u8; LEASE_BYTES]),
     /// The cost of a request that shares its counter with others of the decision, the permits of earlier ones that count
-    /// as taken, and those that it takes; `None` if it is observed.
+    /// as taken, and those that it takes; `None` if it is observed. Of a settlement that returns permits: none, those that
+    /// it returns, and those that the call keeps.
     SharedCost {
         cost: u32,
         pending: u32,
@@ -219,18 +237,22 @@ fn module(limit: Limit) -> &'static str {
 }
 
 impl Command {
-    /// The command for one decision. `keys` are those of the requests.
+    /// The command for one decision. `keys` are those of the requests, and then the mark of a receipt.
     pub(crate) fn decide(action: &Action, requests: &[Request<'_>], keys: Vec<RedisKey>) -> Self {
         let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
         let (operation, number) = match action {
             Action::Peek => ("look", 0),
+            Action::PeekWithReports => ("survey", 0),
             Action::Take { max_wait, .. } => ("take", micros(max_wait)),
             Action::TakeWithReports => ("report", 0),
             Action::Charge => ("charge", 0),
             Action::Refund(info) => ("refund", info.stamp),
+            Action::Settle(settlement) if settlement.once.is_some() => ("once", settlement.info.stamp),
+            Action::Settle(settlement) => ("charge", settlement.info.stamp),
             Action::Reset => ("forget", 0),
         };
         let mut arguments = vec![Argument::Word(operation), Argument::Number(number)];
+        let mut end = None;
         let mut push = |limit: Limit, burst: u32, cost: Argument| {
             arguments.push(Argument::Word(module(limit)));
             let numbers = [limit.window_millis(), limit.max().into(), burst.into()];
@@ -242,6 +264,18 @@ impl Command {
             Action::Refund(info) => {
                 for (Request { limit, cost, .. }, kept) in sharing::refunds(requests, info.max_permits, in_redis) {
                     push(limit, kept, Argument::Number(cost.into()));
+                }
+            }
+            Action::Settle(settlement) => {
+                end = settlement.once.map(|once| Argument::Number(once.end));
+                for CounterChange { charged: Request { limit, cost, .. }, returned, kept } in
+                    settlement.changes(requests, in_redis)
+                {
+                    let cost = match returned {
+                        0 => Argument::Number(cost.into()),
+                        _ => Argument::SharedCost { cost, pending: returned, taken: Some(kept) },
+                    };
+                    push(limit, limit.burst(), cost);
                 }
             }
             Action::Charge => {
@@ -264,9 +298,12 @@ impl Command {
                 }
             }
         }
+        arguments.extend(end);
         let format = match action {
             Action::TakeWithReports => ReplyFormat::WithReports,
-            Action::Charge => ReplyFormat::Charge,
+            Action::PeekWithReports => ReplyFormat::WithReportsOfEnforced,
+            Action::Settle(settlement) if settlement.once.is_some() => ReplyFormat::Once,
+            Action::Charge | Action::Settle(_) => ReplyFormat::Charge,
             _ => ReplyFormat::Decision,
         };
         let observed = requests.len() - sharing::enforced(requests);
@@ -291,8 +328,19 @@ impl Command {
         self.keys.iter().any(|key| *key != self.keys[0])
     }
 
+    /// Returns whether it is about a receipt, which gives back only permits that its server cannot have lost.
+    pub(crate) fn is_once(&self) -> bool {
+        matches!(&self.body, CommandBody::Decision(DecisionBody { format: ReplyFormat::Once, .. }))
+    }
+
     /// The EVALSHA command for the script with this digest. With a manual clock it carries the time.
     pub(crate) fn with_digest(&self, sha: &str, clock: &Clock) -> Cmd {
+        self.with_known_time(sha, clock, Duration::ZERO)
+    }
+
+    /// The EVALSHA command for a server that has lost no permits for this time, as far as this process can know. Only a
+    /// receipt needs it.
+    pub(crate) fn with_known_time(&self, sha: &str, clock: &Clock, known_for: Duration) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha).arg(self.keys.len());
         for key in &self.keys {
@@ -301,6 +349,9 @@ impl Command {
         match &self.body {
             CommandBody::Decision(decision) => {
                 decision.arguments.iter().for_each(|argument| argument.push_to(&mut command));
+                if decision.format == ReplyFormat::Once {
+                    command.arg(u64::try_from(known_for.as_micros()).unwrap_or(MAX_MICROS));
+                }
             }
             CommandBody::Batch(entries) => push_batch(entries, &mut command),
         }
@@ -320,9 +371,16 @@ impl Command {
             CommandBody::Decision(decision) => (&decision.limits, decision.observed, decision.format),
             CommandBody::Batch(_) => (&[], 0, ReplyFormat::Decision),
         };
+        let (enforced, observed) = limits.split_at(limits.len().saturating_sub(observed));
         match format {
             ReplyFormat::Charge => reply::decode_charge(reply, limits),
-            format => reply::decode(reply, limits, observed, format == ReplyFormat::WithReports),
+            ReplyFormat::Decision => reply::decode(reply, enforced, None),
+            ReplyFormat::WithReports => reply::decode(reply, enforced, Some(observed)),
+            ReplyFormat::WithReportsOfEnforced => reply::decode(reply, enforced, Some(&[])),
+            ReplyFormat::Once => match reply::decode_refusal(reply) {
+                Some(refusal) => Ok(DecisionReply::refused(refusal)),
+                None => reply::decode_charge(reply, limits),
+            },
         }
     }
 

@@ -6,6 +6,7 @@ use redis::Value;
 
 use crate::local::leases::LeaseId;
 pub(crate) use crate::request::BatchEntryReply;
+use crate::request::once::ReceiptRefusal;
 use crate::request::{ChargeReply, DecisionReply, Overdraft, PerRequest, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Algorithm, Error, ErrorKind, Limit};
@@ -142,20 +143,15 @@ pub(crate) fn encode_entry(granted: u32, remaining: u32, retry_after: i64, reset
     bytes
 }
 
-/// Decodes the reply to one decision about requests with these limits, of which so many are `observed`. If it is allowed
-/// and `has_reports`, there is one for each, those of observed requests last.
+/// Decodes the reply to one decision about requests with the limits `enforced`. With `observed` limits it has a report of
+/// each request. If it is allowed, one of each observed request follows.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] for anything else.
-pub(crate) fn decode(
-    reply: &Value,
-    limits: &[Limit],
-    observed: usize,
-    has_reports: bool,
-) -> Result<DecisionReply, Error> {
-    let bounds: Vec<_> = limits.iter().copied().map(Bounds::from).collect();
-    let (enforced, observed) = bounds.split_at(limits.len().saturating_sub(observed));
-    decode_integers(reply, enforced, has_reports.then_some(observed)).ok_or_else(unexpected_reply)
+pub(crate) fn decode(reply: &Value, enforced: &[Limit], observed: Option<&[Limit]>) -> Result<DecisionReply, Error> {
+    let bounds = |limits: &[Limit]| limits.iter().copied().map(Bounds::from).collect::<Vec<_>>();
+    let (enforced, observed) = (bounds(enforced), observed.map(bounds));
+    decode_integers(reply, &enforced, observed.as_deref()).ok_or_else(unexpected_reply)
 }
 
 fn decode_integers(reply: &Value, bounds: &[Bounds], observed: Option<&[Bounds]>) -> Option<DecisionReply> {
@@ -174,9 +170,10 @@ fn decode_integers(reply: &Value, bounds: &[Bounds], observed: Option<&[Bounds]>
         stamp: u64::try_from(stamp).ok()?,
         delay: longest.wait(delay)?,
     };
-    let Some(observed) = observed.filter(|_| reply.allowed) else {
+    let Some(observed) = observed else {
         return reports.is_empty().then(|| reply.into());
     };
+    let observed = if reply.allowed { observed } else { &[] };
     let (reports, observations) = reports.split_at_checked(bounds.len() * REPORT_NUMBERS)?;
     let reports = reports.as_chunks().0.iter().zip(bounds);
     let (observations, rest) = observations.as_chunks();
@@ -226,6 +223,19 @@ fn decode_flag(number: i64) -> Option<bool> {
 fn decode_report(&[remaining, reset]: &[i64; REPORT_NUMBERS], bounds: Bounds) -> Option<RequestReport> {
     Some(RequestReport { remaining: bounds.permits(remaining)?, reset_after: bounds.wait(reset)? })
 }
+
+/// Decodes the refusal of a receipt; `None` for any other reply.
+pub(crate) fn decode_refusal(reply: &Value) -> Option<ReceiptRefusal> {
+    match integers(reply)?[..] {
+        [SPENT] => Some(ReceiptRefusal::Spent),
+        [ENDED] => Some(ReceiptRefusal::Ended),
+        _ => None,
+    }
+}
+
+/// The replies to a receipt that was used before, and to one whose end has come.
+const SPENT: i64 = -1;
+const ENDED: i64 = -2;
 
 /// Decodes the reply to a charge of counters with these limits.
 ///
@@ -348,8 +358,7 @@ mod tests {
             };
             let decision = |left: u32, retry, reset| {
                 let numbers = [0, 0, left.into(), retry, reset, 1, 0];
-                decode(&Value::Array(numbers.map(Value::Int).to_vec()), &[limit], 0, false)
-                    .map_err(|error| error.kind())
+                decode(&Value::Array(numbers.map(Value::Int).to_vec()), &[limit], None).map_err(|error| error.kind())
             };
             assert!(entry(most_left, longest, longest).is_ok() && decision(most_left, longest, longest).is_ok());
             assert!(entry(0, NEVER, 0).is_ok() && decision(0, NEVER, 0).is_ok());

@@ -54,8 +54,9 @@ impl Call {
         timeout: Duration,
         reply_to: oneshot::Sender<CallResult>,
     ) -> Self {
-        let can_be_batched =
-            action.is_batched() && matches!(requests, [request] if request.limit.layout() == Layout::Compact);
+        let is_batched =
+            |request: &Request<'_>| request.limit.layout() == Layout::Compact && !request.role.is_postpaid();
+        let can_be_batched = action.is_batched() && matches!(requests, [request] if is_batched(request));
         let (counter, deadline) = (ticket.into_counter(), Deadline::after(timeout));
         let requests = OwnedRequest::copy_all(requests);
         Self { action, requests, counter, keys, deadline, reply_to, direct: None, can_be_batched }

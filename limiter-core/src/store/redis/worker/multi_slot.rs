@@ -20,7 +20,8 @@ use super::Worker;
 use super::call::{Call, Deadline};
 use crate::Error;
 use crate::request::{
-    ChargeReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply,
+    ChargeReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, Settlement, StoreReply,
+    sharing,
 };
 use crate::run::join_all;
 use crate::store::redis::connection::managed::Attempt;
@@ -46,7 +47,9 @@ impl MultiSlotCall<'_> {
     pub(crate) async fn decide(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         let (action, group) = match (&call.action, &groups[..]) {
             // Its permits may have several stamps.
-            (Action::Refund(_), _) | (_, [] | [_, _, ..]) => return Box::pin(self.decide_by_group(call, groups)).await,
+            (Action::Refund(_) | Action::Settle(_), _) | (_, [] | [_, _, ..]) => {
+                return Box::pin(self.decide_by_group(call, groups)).await;
+            }
             (action, [group]) => (action, group),
         };
         let reply = self.call_script(action, self.requests, self.keys.as_slice().to_vec());
@@ -64,14 +67,12 @@ impl MultiSlotCall<'_> {
             // As in one script call about several counters, no turn of a leaky bucket is waited for.
             Action::Take { .. } => self.take_by_group(call, Action::TAKE_NOW, groups).await,
             Action::TakeWithReports => self.take_by_group(call, Action::TakeWithReports, groups).await,
-            action @ (Action::Peek | Action::Reset) => {
-                let replies = self.call_each(|_| action.clone(), groups).await?;
-                Ok(merge_replies(&of_decisions(replies)).into())
+            action @ (Action::Peek | Action::PeekWithReports | Action::Reset) => {
+                let (replies, reports) = self.split_reports(self.call_each(|_| action.clone(), groups).await?);
+                Ok(DecisionReply::with_reports(merge_replies(&replies), reports))
             }
-            Action::Charge => {
-                let replies = self.call_each(|_| Action::Charge, groups).await?;
-                Ok(merge_charges(&replies, self.requests.len()))
-            }
+            Action::Charge => self.charge(groups).await,
+            Action::Settle(settlement) => self.settle(settlement, groups).await,
             Action::Refund(info) => {
                 let stamps: Vec<_> = (0..self.requests.len()).map(|index| info.stamp_of_request(index)).collect();
                 let replies = self.refund_each(&stamps, info.max_permits, groups).await?;
@@ -80,12 +81,32 @@ impl MultiSlotCall<'_> {
         }
     }
 
+    /// Charges each group, at the same time.
+    pub(crate) async fn charge(&self, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
+        let replies = self.call_each(|_| Action::Charge, groups).await?;
+        Ok(merge_charges(&replies, self.requests.len()))
+    }
+
+    /// Changes what a call counts in each group, at the same time.
+    async fn settle(&self, settlement: &Settlement, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
+        let stamp = |index: usize| settlement.info.stamp_of_request(index);
+        let settle = |group: &SlotGroup| {
+            let info = RefundInfo::from_store(stamp(group.indices[0]));
+            let after = group.indices.iter().map(|index| settlement.after[*index]).collect();
+            Action::Settle(Box::new(Settlement { info, after, once: None }))
+        };
+        let replies = self.call_each(settle, split_by_stamp(&groups, stamp)).await?;
+        Ok(merge_charges(&replies, self.requests.len()))
+    }
+
     /// Takes the permits group by group, each by `action`.
     async fn take_by_group(&self, call: &Call, action: Action, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
-        let mut peeked = of_decisions(self.call_each(|_| Action::Peek, groups).await?);
+        let has_reports = matches!(action, Action::TakeWithReports);
+        let peek = if has_reports { Action::PeekWithReports } else { Action::Peek };
+        let (mut peeked, mut reports) = self.split_reports(self.call_each(|_| peek.clone(), groups).await?);
         let before = merge_replies(&peeked);
         if !before.allowed {
-            return Ok(before.into());
+            return Ok(DecisionReply::with_reports(before, reports));
         }
         peeked.sort_by_cached_key(|reply| take_order(reply, self.requests, self.keys.as_slice()));
         let mut untaken: VecDeque<_> = peeked.into_iter().map(|(group, _)| group).collect();
@@ -100,7 +121,12 @@ impl MultiSlotCall<'_> {
                     reservation.add(group.clone(), &taken);
                     replies.push((group, taken.reply));
                 }
-                Ok(denial) => return Ok(merge_replies(&[(group, denial.reply)]).into()),
+                Ok(denial) => {
+                    // Those of the other groups stay: what was taken of them is refunded.
+                    add_reports(&mut reports, sharing::enforced(self.requests), &group, &denial);
+                    let reply = merge_replies(&[(group, denial.reply)]);
+                    return Ok(DecisionReply::with_reports(reply, reports));
+                }
                 Err(CallError::NeedsSplit(_)) => {
                     split_by_key(&group, self.keys.as_slice())
                         .into_iter()
@@ -117,6 +143,15 @@ impl MultiSlotCall<'_> {
         Ok(DecisionReply { reply: merge_replies(&replies), per_request: Some(Arc::new(reservation.commit())) })
     }
 
+    /// Separates the replies to groups from the reports of all requests.
+    fn split_reports(&self, replies: Vec<(SlotGroup, DecisionReply)>) -> (Vec<GroupReply>, PerRequest) {
+        let mut reports = PerRequest::default();
+        replies
+            .iter()
+            .for_each(|(group, reply)| add_reports(&mut reports, sharing::enforced(self.requests), group, reply));
+        (of_decisions(replies), reports)
+    }
+
     /// Refunds at most `max_permits` of each request. The stamps are those of the requests' permits.
     async fn refund_each(
         &self,
@@ -124,8 +159,7 @@ impl MultiSlotCall<'_> {
         max_permits: u32,
         groups: Vec<SlotGroup>,
     ) -> Result<Vec<(SlotGroup, DecisionReply)>, Error> {
-        // Permits that were taken group by group may be in one slot and still have several stamps.
-        let groups = groups.iter().flat_map(|group| group.split_by(|index| stamps[index])).collect();
+        let groups = split_by_stamp(&groups, |index| stamps[index]);
         let refund = |group: &SlotGroup| {
             let info = RefundInfo::from_store(stamps[group.indices[0]]).with_max_permits(max_permits);
             Action::Refund(Box::new(info))
@@ -164,7 +198,7 @@ impl MultiSlotCall<'_> {
     }
 
     /// Makes one script call about requests of one slot, within the deadline.
-    async fn call_script(
+    pub(super) async fn call_script(
         &self,
         action: &Action,
         requests: &[Request<'_>],
@@ -182,6 +216,11 @@ impl MultiSlotCall<'_> {
             }
         }
     }
+}
+
+/// One group for each stamp. Permits that were taken group by group may be in one slot and still have several stamps.
+fn split_by_stamp(groups: &[SlotGroup], stamp: impl Fn(usize) -> u64) -> Vec<SlotGroup> {
+    groups.iter().flat_map(|group| group.split_by(&stamp)).collect()
 }
 
 /// One group for each Redis key, so that none needs another split.
@@ -220,17 +259,9 @@ impl Reservation {
     }
 
     fn add(&mut self, group: SlotGroup, taken: &DecisionReply) {
-        let PerRequest { stamps, reports, observed, .. } = &mut self.per_request;
-        group.indices.iter().for_each(|index| stamps[*index] = taken.reply.stamp);
-        if let Some(of_group) = &taken.per_request {
-            let enforced = self.requests.iter().filter(|request| !request.as_request().role.is_observed()).count();
-            reports.resize(enforced, RequestReport::default());
-            observed.resize(stamps.len() - enforced, StoreReply::ALLOWED);
-            // In each group the observed ones come last, as in the decision.
-            let (of_enforced, of_observed) = group.indices.split_at(of_group.reports.len());
-            of_enforced.iter().zip(&of_group.reports).for_each(|(index, report)| reports[*index] = *report);
-            of_observed.iter().zip(&of_group.observed).for_each(|(index, reply)| observed[*index - enforced] = *reply);
-        }
+        group.indices.iter().for_each(|index| self.per_request.stamps[*index] = taken.reply.stamp);
+        let enforced = self.requests.iter().filter(|request| !request.as_request().role.is_observed()).count();
+        add_reports(&mut self.per_request, enforced, &group, taken);
         self.groups.push(group);
     }
 
@@ -258,6 +289,20 @@ impl Drop for Reservation {
             // Calls may have been denied meanwhile.
             worker.local.invalidate_denials(&taken);
         });
+    }
+}
+
+/// Adds the reports of a group's requests, if the reply has any, to those of all requests, of which so many are `enforced`.
+fn add_reports(to: &mut PerRequest, enforced: usize, group: &SlotGroup, decided: &DecisionReply) {
+    let Some(of_group) = &decided.per_request else { return };
+    to.reports.resize(enforced, RequestReport::default());
+    // In each group the observed ones come last, as in the decision.
+    let (of_enforced, of_observed) = group.indices.split_at(of_group.reports.len());
+    of_enforced.iter().zip(&of_group.reports).for_each(|(index, report)| to.reports[*index] = *report);
+    for (index, reply) in of_observed.iter().zip(&of_group.observed) {
+        let index = index - enforced;
+        to.observed.resize(to.observed.len().max(index + 1), StoreReply::ALLOWED);
+        to.observed[index] = *reply;
     }
 }
 

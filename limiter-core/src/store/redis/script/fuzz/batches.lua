@@ -5,8 +5,8 @@
 -- KEYS     pairs of keys with the same values: one for the batch, one for single calls
 -- ARGV     algorithm, rounds, seed
 --
--- Reply    { foreign, granted, granted in part, denied, untrimmed }: the number of entries of the first four, and of values
---          that a batch has left untrimmed; or a text that describes the problem
+-- Reply    { foreign, granted, granted in part, denied, untrimmed, charged, charged in part, charged beyond the limit }: the
+--          number of entries of each, and of values that a batch has left untrimmed; or a text that describes the problem
 local algorithm, rounds = ARGV[1], tonumber(ARGV[2])
 math.randomseed(tonumber(ARGV[3]))
 local MAX_CALLS = 5
@@ -68,7 +68,7 @@ local function has_right_expiry(batched, single, before, window)
 end
 
 -- Returns the log of a sliding window with several runs, many, or about as many as a log keeps apart. Its newest stamp is
--- now, 1 ms ahead, or up to half a window ago.
+-- now, 1 ms ahead, or up to half a window ago. Its totals often wrap at 2^32, and sometimes it is nearly full.
 local function any_log(window)
   local unit = 1
   while unit * 1073741824 < window do unit = unit * 2 end
@@ -76,10 +76,12 @@ local function any_log(window)
   local age = ({ 0, -1, math.floor(random() * window / 2) })[random(1, 3)]
   local now_ms = now[1] * 1000 + math.floor(now[2] / 1000) - age
   local span = math.floor(random() * window * random(1, 4) / 2)
-  local log = { struct.pack('>BI6I4', 1, math.max(now_ms - span, 0), 0) }
+  local first = ({ 0, 4294967295 - random(0, 60), 4294967295 * random() })[random(1, 3)]
+  local full_run = random(1, 20) == 1 and random(1, runs)
+  local log = { struct.pack('>BI6I4', 1, math.max(now_ms - span, 0), first) }
   for run = 1, runs do
-    total = total + random(1, 3)
-    log[#log + 1] = struct.pack('>I4I4', math.floor(span * run / runs / unit), total)
+    total = total + (run == full_run and 4294967295 - 4 * runs or random(1, 3))
+    log[#log + 1] = struct.pack('>I4I4', math.floor(span * run / runs / unit), (math.floor(first) + total) % 4294967296)
   end
   local value = table.concat(log)
   return random(1, 4) == 1 and as_leased(value) or value
@@ -97,6 +99,11 @@ local function any_entry(window)
   entry.cost = random(1, 3) > 1 and random(0, 5) or NUMBERS[random(1, #NUMBERS)]
   -- Without a lease, such an entry is decided as any other.
   entry.is_leased = algorithm == 'sliding_window' and random(1, 3) == 1
+  entry.is_charge = not entry.is_leased and random(1, 8) == 1
+  if entry.is_charge then
+    entry.calls = 1
+    entry.cost = random(1, 3) > 1 and random(0, 20) or NUMBERS[random(1, #NUMBERS)]
+  end
   return entry
 end
 
@@ -135,8 +142,29 @@ local function read(reply, entries, leases)
   return entry_replies
 end
 
+-- Returns the difference to a single charge, or nil, and the index of the kind in `seen`.
+local function compare_charge(entry, reply)
+  local words = words_of(entry.window, entry.max, entry.burst, entry.cost)
+  local single = decide({ KEYS[2 * entry.pair] }, { 'charge', '0', algorithm, unpack(words) })
+  if single.err or reply.err then
+    return single.err ~= reply.err and 'another error than a single charge' or nil, 1
+  end
+  for index, number in ipairs({ entry.cost - single[2], single[3], single[4], single[5] }) do
+    if reply[index] ~= math.floor(number) then
+      return 'another reply than a single charge: ' .. table.concat(single, ' ')
+    end
+  end
+  if reply[3] > 0 and reply[2] > 0 then
+    return 'permits left beyond the limit'
+  end
+  return nil, single[2] > 0 and 7 or single[4] > 0 and 8 or 6
+end
+
 -- Returns the difference to single calls, or nil, and the index of the kind in `seen`.
 local function compare(entry, reply)
+  if entry.is_charge then
+    return compare_charge(entry, reply)
+  end
   local granted, last = 0, nil
   for _ = 1, entry.calls do
     local words = words_of(entry.window, entry.max, entry.burst, entry.cost)
@@ -158,7 +186,7 @@ local function compare(entry, reply)
   return nil, granted == entry.calls and 2 or granted > 0 and 3 or 4
 end
 
-local seen = { 0, 0, 0, 0, 0 }
+local seen = { 0, 0, 0, 0, 0, 0, 0, 0 }
 local values = {}
 for round = 1, rounds do
   local window = WINDOWS[random(1, #WINDOWS)]
@@ -205,6 +233,8 @@ for round = 1, rounds do
       end
       if entry.is_leased then
         words[#words - 2] = ''
+      elseif entry.is_charge then
+        words[#words] = '+'
       end
     end
     leases = leases + (entry.is_leased and 1 or 0)

@@ -8,6 +8,8 @@
 //! In the extended schedules two keys compete for one place of each process's table, the sizes of leases follow the
 //! demand, and processes change their `max`.
 //!
+//! Charges take permits between all that. They may exceed the limit, but no grant after one does: see `judge`.
+//!
 //! A ledger has the permits that the store may count, if all calls are of processes with leases. A permit that was
 //! returned is not counted any more.
 //!
@@ -35,6 +37,7 @@ const PLAIN: Scenario = Scenario {
     has_demands: false,
     has_second_key: false,
     has_max_changes: false,
+    has_charges: false,
     has_ledger: false,
 };
 const WITH_RESETS: Scenario = Scenario { has_resets: true, ..PLAIN };
@@ -85,6 +88,27 @@ fn no_window_has_more_permits_than_its_limit_with_two_keys_and_changes_of_max() 
     assert!(full > schedules / 2, "a limit that is not reached shows nothing: {full} of {schedules}");
     let of_each_kind = [leased / 20, leases / 4, returns / 4, max_changes, refused * 2];
     assert!(of_each_kind.iter().all(|count| *count > schedules), "of each kind");
+}
+
+/// The scenario with charges.
+const fn charged(scenario: Scenario) -> Scenario {
+    Scenario { has_charges: true, ..scenario }
+}
+
+#[test]
+fn no_grant_exceeds_its_limit_with_the_charges_before_it() {
+    let scenarios = [charged(PLAIN), charged(WITH_BOTH), charged(WITH_BOTH.extended())];
+    let counts = run(&LoadedScripts::new(), &scenarios, full_or(1_000, 40));
+    assert_eq!(counts.over, 0, "schedules over the limit");
+    let Counts { schedules, full, leased, leases, returns, charges, .. } = counts;
+    assert!(full > schedules / 2, "a limit that is not reached shows nothing: {full} of {schedules}");
+    assert!([leased / 20, leases / 4, returns / 4, charges / 2].iter().all(|count| *count > schedules), "of each kind");
+}
+
+#[test]
+fn the_judge_catches_charges_that_a_log_with_leases_does_not_count() {
+    let scripts = LoadedScripts::with_replaced("request.max, WRAP - 1 - log.used", "request.max, 0");
+    assert!(run(&scripts, &[charged(PLAIN)], full_or(500, 20)).over > 0);
 }
 
 const WITH_LEDGER: Scenario = Scenario { has_ledger: true, ..PLAIN };

@@ -56,6 +56,16 @@ impl Permits {
         self.live(time).iter().map(|run| run.1).sum()
     }
 
+    /// The stamp of the run after whose expiry one permit is free.
+    fn stamp_before_next(&self, time: Time, max: u32) -> u64 {
+        let mut used = self.used(time);
+        let fits = |(stamp, permits): (u64, u64)| {
+            used -= permits;
+            (used < max.into()).then_some(stamp)
+        };
+        self.live(time).into_iter().find_map(fits).expect("the limit is used up")
+    }
+
     fn take(&mut self, time: Time, permits: u64, new_mark: Option<u32>) {
         self.runs = self.live(time);
         if self.runs.is_empty() {
@@ -113,13 +123,14 @@ fn time(clock: &ManualClock, window: u64) -> Time {
     Time { floor: now.floor_millis(), ceil: now.ceil_millis(), window }
 }
 
-/// Random calls, leases, returns, refunds, resets and steps of the clock. The script and the list agree in each reply.
+/// Random calls, charges, leases, returns, refunds, resets and steps of the clock. The script and the list agree in each reply.
 #[test]
 fn the_script_leases_as_a_naive_list_does() {
     let rounds = full_or(60_000, 6_000);
     let script = LoadedScripts::new();
     let mut random = Random::new(7);
     let (mut leases, mut returns, mut resets, mut ahead, mut exhausted) = (0, 0, 0, 0, 0);
+    let (mut charges, mut uncounted) = (0, 0);
     for round in 0..rounds {
         let window = [100, 640, 5_000][pick(&mut random, 3)];
         // Leases of nearly used up limits are of a quarter of what is left, or of a cell's part of a large limit.
@@ -153,6 +164,26 @@ fn the_script_leases_as_a_naive_list_does() {
                         Request::new(&key, limit, cost),
                     );
                     permits.remove(time, cost.into(), stamp.div_ceil(1000));
+                }
+                3 => {
+                    let cost = match random.below(24) {
+                        0 => u64::from(u32::MAX) - random.below(60),
+                        1..=3 => u64::from(max) / 2,
+                        _ => random.below(20),
+                    };
+                    let cost = u32::try_from(cost).expect("at most the most");
+                    let (entry, _) = script.batch(BatchEntry { limit, cost, calls: 1, is_charge: true, lease: None });
+                    let counted = u64::from(cost).min(u64::from(u32::MAX) - permits.used(time));
+                    if counted > 0 {
+                        permits.take(time, counted, None);
+                    }
+                    let (used, max) = (permits.used(time), u64::from(max));
+                    let charge = entry.charge().expect("a charge");
+                    let numbers = [charge.uncounted, charge.remaining, charge.overdrawn].map(u64::from);
+                    let expected = [u64::from(cost) - counted, max.saturating_sub(used), used.saturating_sub(max)];
+                    assert_eq!(numbers, expected, "not counted, left and beyond the limit: {what}");
+                    charges += 1;
+                    uncounted += u32::from(charge.uncounted > 0);
                 }
                 _ => {
                     let wanted = if random.below(2) == 0 { 0 } else { u32::try_from(random.below(60)).expect("small") };
@@ -202,7 +233,7 @@ fn the_script_leases_as_a_naive_list_does() {
                         "the lease: {what}"
                     );
                     if entry.remaining == 0 && expected == calls && id.is_some() {
-                        let freeing = (permits.live(time)[0].0 + window) * 1_000;
+                        let freeing = (permits.stamp_before_next(time, max) + window) * 1_000;
                         let now = Clock::Manual(script.clock.clone()).now().micros();
                         let retry_after = Duration::from_micros(freeing.saturating_sub(now));
                         assert_eq!(entry.retry_after, Some(retry_after), "the next permit: {what}");
@@ -224,8 +255,9 @@ fn the_script_leases_as_a_naive_list_does() {
         }
     }
     println!("{leases} leases, {returns} returned, {resets} resets, {ahead} with a stamp ahead of the clock");
-    println!("{exhausted} limits used up");
-    assert!([leases, returns, resets, exhausted].iter().all(|count| *count > rounds / 10), "of each kind");
+    println!("{exhausted} limits used up, {charges} charges, {uncounted} in part");
+    assert!(uncounted > rounds / 1_000, "charges of full counters");
+    assert!([leases, returns, resets, exhausted, charges].iter().all(|count| *count > rounds / 10), "of each kind");
 }
 
 /// A fault: permits of a call expired, others took their place, and the clock stepped back by a little. The stamp of the

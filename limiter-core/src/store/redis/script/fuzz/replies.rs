@@ -28,7 +28,7 @@ fn share(full: u32) -> u32 {
 /// Nearly valid replies.
 #[test]
 fn no_decision_reply_makes_the_decoder_panic() {
-    in_two_threads(share(DECISIONS) / STEPS, |random, decoder| {
+    in_three_threads(share(DECISIONS) / STEPS, |random, decoder| {
         let mut reply = Value::Array(decoder.answer(random));
         for _ in 0..STEPS {
             decoder.read(&reply);
@@ -105,7 +105,7 @@ fn packed(random: &mut Random) -> Vec<u8> {
 /// Replies of any shape, with errors in them.
 #[test]
 fn no_reply_makes_the_decoder_panic() {
-    in_two_threads(share(TREES), |random, decoder| match random.below(8) {
+    in_three_threads(share(TREES), |random, decoder| match random.below(8) {
         0 => decoder.decode_or_convert(Value::Array(decoder.answer(random))),
         _ => decoder.decode_or_convert(tree(random, 3)),
     });
@@ -114,7 +114,7 @@ fn no_reply_makes_the_decoder_panic() {
 /// Bytes as they come over the wire, through the client's own parser.
 #[test]
 fn no_bytes_of_a_reply_make_the_decoder_panic() {
-    in_two_threads(share(WIRES), |random, decoder| match parse_redis_value(&wire(random)) {
+    in_three_threads(share(WIRES), |random, decoder| match parse_redis_value(&wire(random)) {
         Ok(reply) => decoder.decode_or_convert(reply),
         Err(error) => decoder.convert(error.into()),
     });
@@ -124,12 +124,13 @@ fn three_keys() -> Vec<RedisKey> {
     ["a", "b", "c"].map(|name| RedisKey { slot: 0, name: name.into() }).into()
 }
 
-fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Decoder) + Sync) {
+fn in_three_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Decoder) + Sync) {
     thread::scope(|scope| {
-        for seed in 0..2 {
+        for seed in 0..3 {
             let fuzz = &fuzz;
             scope.spawn(move || {
-                let action = [Action::Peek, Action::TakeWithReports][usize::from(seed == 1)].clone();
+                let action = [Action::Peek, Action::TakeWithReports, Action::PeekWithReports];
+                let action = action[usize::try_from(seed).expect("small")].clone();
                 let (mut random, mut decoder) = (Random::new(seed), Decoder::new(&action));
                 for _ in 0..rounds / 2 {
                     fuzz(&mut random, &mut decoder);
@@ -155,7 +156,7 @@ impl Decoder {
         let key = Key::new("a");
         let requests = [Request::new(&key, Limit::WIDEST, 1); 3];
         let command = Command::decide(action, &requests, three_keys());
-        let has_reports = matches!(action, Action::TakeWithReports);
+        let has_reports = matches!(action, Action::TakeWithReports | Action::PeekWithReports);
         Self { command, requests: requests.len(), has_reports, answers: 0, errors: 0 }
     }
 
@@ -164,7 +165,7 @@ impl Decoder {
         let is_allowed = random.below(2) == 0;
         let mut values = vec![Value::Int(is_allowed.into()), Value::Int(0)];
         values.extend((0..5).map(|place| Value::Int(integer(random).saturating_abs() >> (8 * place))));
-        let reports = if self.has_reports && is_allowed { 2 * self.requests } else { 0 };
+        let reports = if self.has_reports { 2 * self.requests } else { 0 };
         values.extend((0..reports).map(|_| Value::Int(integer(random).saturating_abs() >> 32)));
         values
     }
@@ -179,9 +180,9 @@ impl Decoder {
 
     fn read(&mut self, reply: &Value) {
         match self.command.decode(reply) {
-            Ok(DecisionReply { reply: StoreReply { request_index, allowed, .. }, per_request }) => {
+            Ok(DecisionReply { reply: StoreReply { request_index, .. }, per_request }) => {
                 let reports = per_request.map_or(0, |per_request| per_request.reports.len());
-                assert_eq!(reports, if self.has_reports && allowed { self.requests } else { 0 });
+                assert_eq!(reports, if self.has_reports { self.requests } else { 0 });
                 assert!(request_index < self.requests);
                 self.answers += 1;
             }

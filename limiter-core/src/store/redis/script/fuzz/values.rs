@@ -47,16 +47,22 @@ fn no_value_makes_the_script_fail() {
     let source = with_programs(include_str!("values.lua"));
     let (rounds, calls) = decisions();
     for algorithm in ALGORITHMS {
-        let (mut foreign, mut allowed, mut denied) = (0, 0, 0);
+        let mut all = [0; 7];
         for seed in 1..=calls {
             let (seed, rounds) = (seed.to_string(), rounds.to_string());
             let counts = counts(server.command(&["EVAL", &source, "1", &key, algorithm, &rounds, &seed]), algorithm);
-            (foreign, allowed, denied) = (foreign + counts[0], allowed + counts[1], denied + counts[2]);
+            all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
         }
-        println!("{algorithm}: {foreign} foreign, {allowed} allowed, {denied} denied");
+        let [foreign, allowed, denied, charged, in_part, used, ended] = all;
+        println!(
+            "{algorithm}: {foreign} foreign, {allowed} allowed, {denied} denied, {charged} charged, {in_part} in part, \
+             {used} used receipts, {ended} ended"
+        );
         let all = i64::from(rounds * calls);
-        assert_eq!(foreign + allowed + denied, all, "{algorithm}");
-        assert!([foreign, allowed, denied].iter().all(|count| *count > all / 20), "{algorithm}: of each kind");
+        assert_eq!(foreign + allowed + denied + charged + used + ended, all, "{algorithm}");
+        let of_each_kind = [foreign, allowed, denied, charged, 10 * in_part, 4 * used, ended];
+        // Receipts are two of eleven operations.
+        assert!(of_each_kind.iter().all(|count| *count > all / 40), "{algorithm}: of each kind");
     }
 }
 
@@ -68,7 +74,7 @@ fn no_value_makes_a_batch_fail_or_differ() {
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
     let (rounds, calls) = batches();
     for algorithm in ALGORITHMS {
-        let mut all = [0; 5];
+        let mut all = [0; 8];
         for seed in 1..=calls {
             let (seed, rounds) = (seed.to_string(), rounds.to_string());
             let mut command = vec!["EVAL", &source, "6"];
@@ -77,14 +83,16 @@ fn no_value_makes_a_batch_fail_or_differ() {
             let counts = counts(server.command(&command), algorithm);
             all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
         }
-        let [foreign, granted, left_over, refused, untrimmed] = all;
+        let [foreign, granted, left_over, refused, untrimmed, charged, charged_in_part, overdrawn] = all;
         println!(
             "{algorithm}: {foreign} foreign, {granted} granted, {left_over} in part, {refused} refused, {untrimmed} \
-             untrimmed"
+             untrimmed, {charged} charged, {charged_in_part} in part, {overdrawn} beyond the limit"
         );
         let few = i64::from(rounds * calls) / 20;
         assert!([foreign, granted, refused].iter().all(|count| *count > few), "{algorithm}: of each kind");
         assert!(left_over > few || algorithm == "leaky_bucket", "{algorithm}: left over");
+        let charges = [charged, 30 * charged_in_part, 5 * overdrawn];
+        assert!(charges.iter().all(|count| *count > few / 2), "{algorithm}: charges of each kind");
         assert_eq!(untrimmed > 0, algorithm == "sliding_window", "{algorithm}: untrimmed");
     }
 }

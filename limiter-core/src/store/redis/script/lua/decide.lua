@@ -1,27 +1,33 @@
 -- One decision about any number of keys. If all of them allow it, each takes its permits; otherwise none does.
 --
--- KEYS     the keys of the counters, one for each request; a key may come twice
--- ARGV[1]  'take' takes the permits if they fit, 'report' does that too and replies more, 'look' takes nothing, 'refund'
---          returns them, 'charge' takes them whether they fit or not, 'forget' deletes the counters, except for permits
+-- KEYS     the keys of the counters, one for each request; a key may come twice. 'once' has one more: the mark of a receipt
+-- ARGV[1]  'take' takes the permits if they fit, 'report' does that too and replies more, 'look' takes nothing, 'survey'
+--          takes nothing and replies more, 'refund' returns them, 'charge' takes them whether they fit or not and returns
+--          others, 'once' does that unless the mark exists, and sets it, 'forget' deletes the counters, except for permits
 --          that may be on lease
--- ARGV[2]  in µs: the longest delay that a 'take' accepts, or the stamp of the permits that a 'refund' returns
--- then, for each key:
+-- ARGV[2]  in µs: the longest delay that a 'take' accepts, or the stamp of the permits that a 'refund' or a 'charge'
+--          returns
+-- then, for each request:
 --   algorithm   the argument of `make`, which returns the module
 --   window      milliseconds
 --   max         permits in any window (1 to 2^32 - 1)
 --   burst       the capacity of a bucket (1 to 2^32 - 1); in a 'refund' the permits that the call keeps
 --   cost        permits to take or to return (0 to 2^32 - 1). Where several requests of one call's rules share a counter:
 --               that, then the permits of earlier requests that count as taken, then the permits that this request takes,
---               or '-' for an observed request. Observed ones take nothing, deny nothing and come last
+--               or '-' for an observed request. Observed ones take nothing, deny nothing and come last. Where a 'charge'
+--               returns permits: 0, then the permits that it returns, then those that the call keeps
+-- then, of 'once': the µs at which the receipt ends, and the µs for which this server is known to have lost no permits.
+--   It returns only younger ones
 --
 -- Reply    { allowed 1 or 0, deciding request, remaining, retry after in µs (-1: never), reset after in µs, stamp in
 --          µs, delay until the turn in µs }. The deciding request, counted from 0, is the one of `remaining` and `reset
---          after`: the first that denies, or the one with the least remaining. After a 'report' that is allowed,
---          remaining and reset after of each request follow. For an observed one these are those before the call if it
---          would be denied; then allowed 1 or 0 and retry after follow. Or an error: FOREIGN if a key holds a value of another
---          kind, which stays as it is, or the server's error of a command
+--          after`: the first that denies, or the one with the least remaining. After a 'report' and a 'survey',
+--          remaining and reset after of each request follow, as they are now. Those of observed ones follow only a 'report'
+--          that is allowed: before the call if it would be denied; then allowed 1 or 0 and retry after. Or an error: FOREIGN
+--          if a key holds a value of another kind, which stays as it is, or the server's error of a command
 --          After a 'charge': { stamp in µs, then for each request permits that its counter had no room for, permits left,
---          permits beyond the limit, reset after in µs }
+--          permits beyond the limit, reset after in µs }. After 'once' also { -1 } if the mark exists, or { -2 } if the
+--          receipt has ended
 -- Clock    the server's, by TIME
 -- Expiry   set with the value, in one command: when the last permit expires, plus half a second of slack, as the expiry
 --          clock may differ
@@ -43,6 +49,10 @@
 --   store(counter)                   writes the counter with its expiry; returns the error if the server rejects it
 local FIELDS, EXPIRY_SLACK_MS = 5, 500
 
+local operation, mark = ARGV[1], nil
+if operation == 'once' then
+  operation, mark = 'charge', table.remove(KEYS)
+end
 local counters, requests, modules = {}, {}, {}
 for index, key in ipairs(KEYS) do
   local at = 2 + (index - 1) * FIELDS
@@ -118,7 +128,22 @@ local function reply(allowed, deciding, remaining, reset_at, delay, retry_at)
 end
 
 local NOTHING = { 1, 0, 0, 0, 0, now_micros, 0 }
-local operation = ARGV[1]
+-- Adds the level of each request to a reply that takes nothing, if the operation replies more.
+local function add_levels(numbers)
+  if operation == 'report' or operation == 'survey' then
+    for _, request in ipairs(requests) do
+      if request.is_observed then
+        break
+      end
+      request.pending, request.cost = 0, 0
+      local _, left, _, resets_at = request.algorithm.evaluate(counters[request.id], request)
+      numbers[#numbers + 1] = left
+      numbers[#numbers + 1] = math.max(resets_at * request.algorithm.scale - now_micros, 0)
+    end
+  end
+  return numbers
+end
+
 local is_refund = operation == 'refund'
 local changed = {}
 local delay
@@ -135,8 +160,31 @@ if operation == 'forget' then
     end
   end
 elseif operation == 'charge' then
+  -- On one counter either all requests return permits, or none does.
+  local may_return = true
+  if mark then
+    local at = 2 + #KEYS * FIELDS
+    local left = tonumber(ARGV[at + 1]) - now_micros
+    if left <= 0 then
+      return { -2 }
+    end
+    -- Nothing below can fail, except for want of memory, which would fail here.
+    local marked = redis.pcall('SET', mark, '', 'PX', math.ceil(left / 1000) + EXPIRY_SLACK_MS, 'NX')
+    if not marked then
+      return { -1 }
+    elseif marked.err then
+      return marked
+    end
+    may_return = tonumber(ARGV[2]) > now_micros - tonumber(ARGV[at + 2])
+  end
   for _, request in ipairs(requests) do
     local module, counter = request.algorithm, counters[request.id]
+    if request.taken and may_return then
+      local returned = { cost = request.pending, burst = request.taken, max = request.max }
+      if module.refund(counter, returned, tonumber(ARGV[2])) then
+        changed[request.id] = module
+      end
+    end
     local _, _, room = module.fill(counter, request)
     local permits = math.min(request.cost, room)
     counter.uncounted = (counter.uncounted or 0) + request.cost - permits
@@ -159,9 +207,9 @@ else
   end
   local denied, deciding, remaining, reset_at, waits, retry_at = evaluate()
   if denied then
-    return reply(0, deciding, remaining, reset_at, 0, retry_at)
-  elseif operation == 'look' then
-    return reply(1, deciding, remaining, reset_at, waits, now_micros)
+    return add_levels(reply(0, deciding, remaining, reset_at, 0, retry_at))
+  elseif operation == 'look' or operation == 'survey' then
+    return add_levels(reply(1, deciding, remaining, reset_at, waits, now_micros))
   end
   delay = waits
   for _, request in ipairs(requests) do
@@ -200,11 +248,15 @@ if is_refund or operation == 'forget' then
 end
 if operation == 'charge' then
   local charged = { now_micros }
-  for _, request in ipairs(requests) do
+  for index, request in ipairs(requests) do
     local module, counter = request.algorithm, counters[request.id]
+    local uncounted = counter.uncounted
+    if module.load then
+      counter = module.load(KEYS[index], request.window)
+    end
     local _, remaining, _, reset_at = module.evaluate(counter, request)
     local used, capacity = module.fill(counter, request)
-    charged[#charged + 1], charged[#charged + 2] = counter.uncounted, remaining
+    charged[#charged + 1], charged[#charged + 2] = uncounted, remaining
     charged[#charged + 1], charged[#charged + 2] =
       math.max(used - capacity, 0), math.max(reset_at * module.scale - now_micros, 0)
   end

@@ -123,7 +123,12 @@ function algorithms.zset()
     if set.stored then
       return nil
     end
-    set.stored = true
+    -- The set is loaded anew for its level afterwards.
+    set.stored, sets[key] = true, nil
+    if set.added > 0 then
+      -- Of two windows one returns permits and one charges some: an entry counts in both.
+      set.refunded = {}
+    end
     local refused = add(key, set.added, set.longest.expired + set.longest.live)
     if refused then
       return refused

@@ -4,6 +4,8 @@
 //! permits, its log counted all permits of earlier grants that were used in the window, or could still be used in it,
 //! and the sum was at most that `max`. Later grants have no permits in the window. A bound by the largest `max` would
 //! hold as well, and show less.
+//!
+//! The log counted the charges before that grant too. Those after it are permits beyond the limit, which it cannot know.
 
 use std::collections::VecDeque;
 
@@ -29,6 +31,8 @@ pub(super) struct Judge {
     /// The admissions before the last reset.
     forgotten: usize,
     permits: u64,
+    /// The charges of the last window: the instant, the number of the script call and the permits of each.
+    charges: VecDeque<(u64, u64, u64)>,
     /// True if a window had more permits than its bound.
     pub(super) is_over: bool,
     /// True if a window had exactly as many.
@@ -44,6 +48,7 @@ impl Judge {
             removed: 0,
             forgotten: 0,
             permits: 0,
+            charges: VecDeque::new(),
             is_over: false,
             is_full: false,
         }
@@ -65,10 +70,18 @@ impl Judge {
         while self.latest_grants.pop_front_if(|(earlier, _)| *earlier < self.removed).is_some() {}
         while self.latest_grants.pop_back_if(|(_, earlier)| earlier.number <= grant.number).is_some() {}
         self.latest_grants.push_back((admission, grant));
-        let bound = self.latest_grants.front().map_or(0, |(_, latest)| latest.max.into());
-        self.is_over |= self.permits > bound;
-        self.is_full |= self.permits == bound;
+        while self.charges.pop_front_if(|(earlier, ..)| *earlier + self.window_micros <= at).is_some() {}
+        let Some((_, latest)) = self.latest_grants.front() else { return admission };
+        let before = self.charges.iter().filter(|(_, number, _)| *number < latest.number);
+        let counted = self.permits + before.map(|(.., permits)| permits).sum::<u64>();
+        self.is_over |= counted > latest.max.into();
+        self.is_full |= counted == u64::from(latest.max);
         admission
+    }
+
+    /// Records a charge at an instant, the latest so far, by the script call with this number.
+    pub(super) fn charge(&mut self, at: u64, permits: u32, number: u64) {
+        self.charges.push_back((at, number, permits.into()));
     }
 
     /// Takes back permits of an admission: from now on they count in no window.
@@ -86,6 +99,7 @@ impl Judge {
         self.forgotten = self.removed;
         self.admissions.clear();
         self.latest_grants.clear();
+        self.charges.clear();
         self.permits = 0;
     }
 
@@ -135,5 +149,17 @@ fn the_bound_of_a_window_is_the_max_of_its_latest_grant() {
             judge.admit(*at, *permits, *grant);
         }
         assert_eq!(judge.is_over, is_over, "{admissions:?}");
+    }
+}
+
+#[test]
+fn a_window_counts_the_charges_before_its_latest_grant() {
+    let grant = |number| Grant { number, max: 10 };
+    for (charged, last_grant, at, is_over) in [(4, 3, 9, false), (5, 3, 9, true), (5, 1, 9, false), (5, 3, 11, false)] {
+        let mut judge = Judge::new(10);
+        judge.admit(0, 4, grant(1));
+        judge.charge(1, charged, 2);
+        judge.admit(at, 2, grant(last_grant));
+        assert_eq!(judge.is_over, is_over, "{charged} charged, grant {last_grant} at {at}");
     }
 }

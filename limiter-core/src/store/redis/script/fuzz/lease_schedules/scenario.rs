@@ -13,6 +13,8 @@ pub(super) struct Scenario {
     pub(super) has_second_key: bool,
     /// Processes have different `max`, and change it while leases are in force.
     pub(super) has_max_changes: bool,
+    /// Charges take permits whether they fit or not.
+    pub(super) has_charges: bool,
     /// All calls are of processes with leases, and a ledger has the permits that the store may count.
     pub(super) has_ledger: bool,
 }
@@ -57,6 +59,7 @@ pub(super) struct Counts {
     pub(super) returns: u64,
     pub(super) resets: u64,
     pub(super) steps: u64,
+    pub(super) charges: u64,
     /// Changes of the `max` of a process.
     pub(super) max_changes: u64,
     /// Leases that found the place of the table in use by the other key.
@@ -78,6 +81,7 @@ impl Counts {
         self.returns += other.returns;
         self.resets += other.resets;
         self.steps += other.steps;
+        self.charges += other.charges;
         self.max_changes += other.max_changes;
         self.refused += other.refused;
         self.beyond_ledger += other.beyond_ledger;

@@ -181,6 +181,9 @@ impl<'a> Simulation<'a> {
 
     fn act(&mut self, process: usize) {
         let actor = Actor { process, key: self.pick_key() };
+        if self.scenario.has_charges && self.random.below(12) == 0 {
+            return self.send_charge(actor);
+        }
         match self.random.below(100) {
             0..=39 => {
                 let max = u64::from(self.processes[process].limit.max());

@@ -9,6 +9,7 @@ use super::{Simulation, micros, small};
 use crate::Limit;
 use crate::request::{CountedReply, Request, StoreReply};
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::fuzz::pick;
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 use crate::store::redis::worker::leases::demand::Occasion;
 
@@ -30,6 +31,16 @@ impl Simulation<'_> {
         self.add(wait, Event::Batch(BatchCall { key, sender, entry, refunded: None }));
     }
 
+    /// Sends a charge, which has no lease.
+    pub(super) fn send_charge(&mut self, Actor { process, key }: Actor) {
+        let limit = self.processes[process].limit;
+        let most = [6, limit.max() / 4, limit.max() * 2][pick(&mut self.random, 3)];
+        let cost = small(self.random.between(1, most.into()));
+        let entry = BatchEntry { limit, cost, calls: 1, is_charge: true, lease: None };
+        let wait = self.delay();
+        self.add(wait, Event::Batch(BatchCall { key, sender: None, entry, refunded: None }));
+    }
+
     pub(super) fn terms(&mut self, wanted: u32, returned: Option<ReturnedPermits>) -> LeaseTerms {
         LeaseTerms { wanted, new_mark: small(self.random.any() >> 32), returned }
     }
@@ -38,6 +49,11 @@ impl Simulation<'_> {
     pub(super) fn run_batch(&mut self, BatchCall { key, sender, entry, refunded }: BatchCall) {
         let (reply, lease) = self.server.batch(self.now, key, entry);
         let BatchEntry { limit, cost, .. } = entry;
+        if entry.is_charge {
+            self.judges[key].charge(self.now, cost, self.server.calls);
+            self.counts.charges += 1;
+            return self.add_calls_at_expiry(key, reply.stamp.div_ceil(1_000));
+        }
         let grant = Grant { number: self.server.calls, max: limit.max() };
         self.counts.returns += u64::from(entry.lease.is_some_and(|terms| terms.returned.is_some()));
         self.counts.leases += u64::from(lease.permits > 0);
