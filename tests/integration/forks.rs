@@ -469,13 +469,41 @@ fn child_uses_no_lease_of_its_parent() {
     panic!("the parent has no lease after its child");
 }
 
-/// Threads that the child does not have may hold any lock at the fork.
+static LOGGED: AtomicU32 = AtomicU32::new(0);
+
+/// Counts the events.
+struct Counting;
+
+impl Subscriber for Counting {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "rate_limited"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        LOGGED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Threads that the child does not have may hold any lock of the library at the fork.
 fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
     let server = RedisServer::start();
     let on_redis = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let in_memory = Limiter::builder().on_error(OnError::Raise).max_keys(1).build().expect("valid");
     let (key, limit, narrow) = (key("a"), limit("4000000000/h"), limit("1/1ms"));
     let is_over = AtomicBool::new(false);
+    // A thread that begins holds a lock of the standard library, without which a child starts no thread. So all threads of
+    // this process have begun before it forks.
+    let begun = AtomicU32::new(0);
+    tracing::subscriber::set_global_default(Counting).expect("the first");
     let has_clear_outcome = |limiter: &Limiter, wait: bool| {
         let began = Instant::now();
         loop {
@@ -495,17 +523,21 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
         |limiter: &Limiter, name: &str| limiter.set_rules(RuleSet::new().rule(name, Rule::new().limit(limit))).is_ok();
     thread::scope(|scope| {
         for limiter in [&on_redis, &on_redis, &in_memory, &in_memory] {
-            let (is_over, has_clear_outcome) = (&is_over, &has_clear_outcome);
+            let (is_over, begun, has_clear_outcome) = (&is_over, &begun, &has_clear_outcome);
             scope.spawn(move || {
-                let mut wait = false;
-                while !is_over.load(Ordering::Relaxed) {
-                    wait = !wait;
-                    assert!(has_clear_outcome(limiter, wait));
+                for call in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    assert!(has_clear_outcome(limiter, call % 2 == 0));
+                    if call == 10 {
+                        begun.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             });
         }
         for limiter in [&on_redis, &in_memory] {
-            let (is_over, set_rules) = (&is_over, &set_rules);
+            let (is_over, begun, set_rules) = (&is_over, &begun, &set_rules);
             scope.spawn(move || {
                 for number in 0.. {
                     if is_over.load(Ordering::Relaxed) {
@@ -514,8 +546,14 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
                     // Each has a name that is new to the process.
                     assert!(set_rules(limiter, &format!("rule {number}")));
                     let _ = limiter.named(&format!("name {}", number % 1000));
+                    if number == 10 {
+                        begun.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             });
+        }
+        while begun.load(Ordering::Relaxed) < 6 || LOGGED.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
         }
         let ended: Vec<_> = (0..40)
             .map(|round| {

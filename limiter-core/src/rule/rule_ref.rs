@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::{io, thread};
 
 use crate::run::run_contained;
 use crate::sync::process::PerProcess;
@@ -99,11 +100,35 @@ pub(crate) fn log_in_call(log: impl FnOnce()) {
     run_contained(log);
 }
 
-/// Logs on a thread of its own. The default limiter of the process may be under construction, and a subscriber that
-/// calls a rate-limited function would wait for it for ever.
+/// An event to be logged.
+type Log = Box<dyn FnOnce() + Send>;
+
+/// The way to the thread that logs, if the system could start it.
+static LOGGER: PerProcess<Option<SyncSender<Log>>> = PerProcess::new();
+
+/// The most events that wait for the subscriber.
+const MAX_LOGS: usize = 1024;
+
+/// Logs on a thread that all limiters of the process share. The default limiter of the process may be under construction,
+/// and a subscriber that calls a rate-limited function would wait for it for ever.
+///
+/// The thread never ends: a thread that begins or ends during a `fork` holds a lock of the standard library, and the child
+/// could start no thread.
 pub(crate) fn log_apart(log: impl FnOnce() + Send + 'static) {
-    // Without a thread the event is lost: nothing depends on it.
-    drop(thread::Builder::new().name("rate-limited-log".to_owned()).spawn(log));
+    let logger = LOGGER.get(|_| start_logger().ok());
+    // Without the thread, or with too many events, the event is lost: nothing depends on it.
+    drop(logger.as_ref().map(|logger| logger.try_send(Box::new(log))));
+}
+
+fn start_logger() -> io::Result<SyncSender<Log>> {
+    let (sender, logs) = sync_channel::<Log>(MAX_LOGS);
+    let run = move || {
+        for log in logs {
+            run_contained(log);
+        }
+    };
+    thread::Builder::new().name("rate-limited-log".to_owned()).spawn(run)?;
+    Ok(sender)
 }
 
 #[cfg(test)]
