@@ -27,6 +27,7 @@ mod algorithm; // the arithmetic of one counter: pure, in whole numbers
 
 // What decides about permits.
 mod request; // requests to a store and its replies, and the permits of requests on one counter
+mod concurrency; // limits of calls that run at once: slots, and the calls that hold or await them
 #[cfg(feature = "metrics")]
 pub mod metrics; // the series of metrics
 #[cfg(not(feature = "metrics"))]

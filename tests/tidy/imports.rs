@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "until_done",
     "algorithm",
     "request",
+    "concurrency",
     "receipt",
     "usage",
     "metrics",

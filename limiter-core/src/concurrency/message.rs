@@ -1,0 +1,63 @@
+//! What a process says to the store about the slots of one key, and the reply.
+
+use std::time::Duration;
+
+/// What a process has and wants. It is absolute, so it may be executed twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotMessage {
+    /// One that no earlier message of the process has, compared modulo 2^32.
+    pub(crate) number: u32,
+    /// The slots of calls that run, with those whose slots are lost.
+    pub(crate) run: u16,
+    /// The slots that the process may use until the reply.
+    pub(crate) hold: u16,
+    /// The slots that it would like to have.
+    pub(crate) want: u16,
+    /// The slots with which its first waiting call can start. 0 if any part helps.
+    pub(crate) least: u16,
+    /// The slots that its waiting calls need. 0 if none waits.
+    pub(crate) waiting: u16,
+    /// The limit.
+    pub(crate) max: u16,
+    /// The slot time, in units of 10 ms.
+    pub(crate) slot_time: u16,
+    /// It waits for long: those that have more than their share may have missed it.
+    pub(crate) asks_again: bool,
+}
+
+/// The reply to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotReply {
+    pub(crate) state: SlotState,
+    /// The slots that the store keeps for the process.
+    pub(crate) granted: u16,
+    /// The slots that it may use.
+    pub(crate) allow: u16,
+    /// The slots of each process that has or wants some, rounded down.
+    pub(crate) share: u16,
+    /// A process that has less than its share waits.
+    pub(crate) others_wait: bool,
+    /// The slots of all processes.
+    pub(crate) in_use: u32,
+    /// The number of other processes that wait.
+    pub(crate) others_waiting: u16,
+    /// The time until the first slots of another process end. `None` if none has any.
+    pub(crate) first_end: Option<Duration>,
+}
+
+/// What the store has done with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    Fresh,
+    /// The same message was executed before.
+    Again,
+    /// Another process has this id.
+    Stale,
+    /// As many processes have slots as a value holds.
+    Full,
+    /// The value was damaged, and is new.
+    Damaged,
+}
+
+/// The id of a process that has slots, or waits for some.
+pub(crate) type SlotProcessId = [u8; 8];
