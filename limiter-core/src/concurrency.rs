@@ -1,3 +1,13 @@
 //! Limits of calls that run at once: slots, their calls, and what processes that share a store say to it.
 
 pub(crate) mod message;
+mod hold_times;
+mod grant;
+mod key_slots;
+mod slots_of_key;
+mod slot_table;
+mod held;
+
+pub use held::HeldSlots;
+pub(crate) use slot_table::{SharedSlots, SlotOutbox, SlotTable};
+pub(crate) use slots_of_key::{CallOutcome, DueMessage, HeldSlot, QueuedSlot, SlotOutlook, SlotsOfKey};

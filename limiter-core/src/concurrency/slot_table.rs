@@ -1,0 +1,143 @@
+//! The keys of which calls run or wait in this process, each with its slots.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::message::SlotProcessId;
+use super::slots_of_key::SlotsOfKey;
+use crate::Key;
+use crate::clock::{Clock, Moment};
+use crate::sync::process::Process;
+use crate::sync::{Mutex, Seed, lock, seed};
+
+/// The number of maps, each under a lock of its own. A power of two.
+const MAPS: usize = 16;
+/// The keys that a map keeps although no call has slots of them.
+const MIN_KEYS: usize = 64;
+
+/// The slots of all keys in one process.
+pub(crate) struct SlotTable {
+    seed: Seed,
+    maps: [Mutex<KeyMap>; MAPS],
+    shared: Arc<SlotTerms>,
+}
+
+struct KeyMap {
+    keys: HashMap<Key, Arc<SlotsOfKey>, Seed>,
+    /// The number of keys at which the unused ones are removed.
+    sweep_at: usize,
+}
+
+/// What all keys of a limiter have in common.
+pub(crate) struct SlotTerms {
+    pub(super) process: Process,
+    clock: Clock,
+    pub(super) store: Option<SharedSlots>,
+}
+
+/// The way to a store that several processes share.
+pub(crate) struct SharedSlots {
+    pub(crate) outbox: Box<dyn SlotOutbox>,
+    pub(crate) slot_time: Duration,
+    /// The number of instances, if calls are decided by shares while the store fails.
+    pub(crate) instances: Option<NonZeroU32>,
+    id: Mutex<SlotProcessId>,
+    /// The number of the next message.
+    next_number: AtomicU32,
+}
+
+/// Sends the messages of a process to its store.
+pub(crate) trait SlotOutbox: Send + Sync {
+    /// Looks at the slots of a key at an instant, and sends the message that is due.
+    fn look_at(&self, slots: &Arc<SlotsOfKey>, at: Moment);
+
+    /// Returns whether processes that wait are told of free slots.
+    fn has_notices(&self) -> bool;
+}
+
+impl SlotTable {
+    pub(crate) fn new(clock: Clock, store: Option<SharedSlots>) -> Self {
+        let seed = seed();
+        let map = |()| Mutex::new(KeyMap { keys: HashMap::with_hasher(seed.clone()), sweep_at: MIN_KEYS });
+        let maps = [(); MAPS].map(map);
+        Self { seed, maps, shared: Arc::new(SlotTerms { process: Process::current(), clock, store }) }
+    }
+
+    /// The slots of a key.
+    pub(crate) fn slots_of(&self, key: &Key) -> Arc<SlotsOfKey> {
+        let mut map = lock(self.map_of(key));
+        if let Some(slots) = map.keys.get(key) {
+            return Arc::clone(slots);
+        }
+        if map.keys.len() >= map.sweep_at {
+            map.sweep();
+        }
+        let slots = Arc::new(SlotsOfKey::new(key.clone(), Arc::clone(&self.shared)));
+        map.keys.insert(key.clone(), Arc::clone(&slots));
+        slots
+    }
+
+    /// The slots of a key, if a call has or wants some.
+    pub(crate) fn find(&self, key: &Key) -> Option<Arc<SlotsOfKey>> {
+        lock(self.map_of(key)).keys.get(key).map(Arc::clone)
+    }
+
+    /// All keys with their slots.
+    pub(crate) fn all(&self) -> Vec<Arc<SlotsOfKey>> {
+        self.maps.iter().flat_map(|map| lock(map).keys.values().map(Arc::clone).collect::<Vec<_>>()).collect()
+    }
+
+    fn map_of(&self, key: &Key) -> &Mutex<KeyMap> {
+        // The map itself uses the other bits of the hash.
+        &self.maps[usize::from(self.seed.hash_one(key).to_be_bytes()[3]) % MAPS]
+    }
+}
+
+impl KeyMap {
+    /// Removes the keys that no call uses.
+    fn sweep(&mut self) {
+        self.keys.retain(|_, slots| Arc::strong_count(slots) > 1 || !slots.is_unused());
+        self.sweep_at = (2 * self.keys.len()).max(MIN_KEYS);
+        self.keys.shrink_to(self.sweep_at);
+    }
+}
+
+impl SharedSlots {
+    pub(crate) fn new(outbox: Box<dyn SlotOutbox>, slot_time: Duration, instances: Option<NonZeroU32>) -> Self {
+        Self { outbox, slot_time, instances, id: Mutex::new(new_id()), next_number: AtomicU32::new(1) }
+    }
+
+    pub(super) fn id(&self) -> SlotProcessId {
+        *lock(&self.id)
+    }
+
+    /// Draws a new id, unless this one is replaced already: another process has it, as on a machine that was cloned.
+    pub(super) fn replace_id(&self, old: SlotProcessId) {
+        let mut id = lock(&self.id);
+        if *id == old {
+            *id = new_id();
+        }
+    }
+
+    pub(super) fn next_number(&self) -> u32 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl SlotTerms {
+    pub(super) fn now(&self) -> Moment {
+        match &self.store {
+            Some(_) => self.clock.now_with_suspend(),
+            None => self.clock.now(),
+        }
+    }
+}
+
+/// A random id of a process: the keys of each hasher are other random numbers.
+fn new_id() -> SlotProcessId {
+    RandomState::new().build_hasher().finish().to_be_bytes()
+}

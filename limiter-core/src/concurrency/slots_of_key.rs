@@ -1,0 +1,252 @@
+//! The slots of one key under their lock, the calls that hold some, and those in their queue.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::grant::Grant;
+use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
+use super::message::{SlotMessage, SlotProcessId, SlotReply};
+use super::slot_table::SlotTerms;
+use crate::clock::Moment;
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::{Error, Key};
+
+/// The slots of one key, with the lock that all of its calls use.
+pub(crate) struct SlotsOfKey {
+    key: Key,
+    terms: Arc<SlotTerms>,
+    state: Mutex<LockedSlots>,
+}
+
+struct LockedSlots {
+    slots: CallSlots,
+    /// The instant of the look that was ordered last.
+    look_at: Moment,
+}
+
+type CallSlots = KeySlots<oneshot::Sender<CallOutcome>>;
+type CallOutcomes = Outcomes<oneshot::Sender<CallOutcome>>;
+
+/// The outcome that a queued call gets.
+pub(crate) enum CallOutcome {
+    Entered(HeldSlot),
+    Denied,
+    /// The store has failed.
+    Failed(Option<Error>),
+}
+
+/// Slots that a call holds. Dropped, they are free.
+#[must_use = "the slots are free when this is dropped"]
+pub(crate) struct HeldSlot {
+    slots: Arc<SlotsOfKey>,
+    start: SlotStart,
+}
+
+/// A call in the queue of its key.
+pub(crate) struct QueuedSlot {
+    slots: Arc<SlotsOfKey>,
+    id: u64,
+    outcome: oneshot::Receiver<CallOutcome>,
+    is_done: bool,
+}
+
+/// What this process knows of the slots of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotOutlook {
+    pub(crate) free: u32,
+    pub(crate) running: u32,
+    /// An estimate.
+    pub(crate) retry_after: Duration,
+}
+
+/// A message that is due.
+#[derive(Debug)]
+pub(crate) struct DueMessage {
+    pub(crate) process: SlotProcessId,
+    pub(crate) message: SlotMessage,
+}
+
+impl SlotsOfKey {
+    pub(super) fn new(key: Key, terms: Arc<SlotTerms>) -> Self {
+        let grant =
+            terms.store.as_ref().map(|store| Grant::new(store.slot_time, store.outbox.has_notices(), store.instances));
+        let state = LockedSlots { slots: KeySlots::new(grant), look_at: Moment::NEVER };
+        Self { key, terms, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        lock(&self.state).slots.is_unused()
+    }
+
+    /// Starts a call if it need not wait.
+    pub(crate) fn enter(self: &Arc<Self>, max: u16, cost: u16) -> Option<HeldSlot> {
+        self.start(|slots, now| slots.enter(now, max, cost))
+    }
+
+    /// Starts a call that the store could not decide, within this process's share.
+    pub(crate) fn enter_by_share(self: &Arc<Self>, cost: u16) -> Option<HeldSlot> {
+        self.start(|slots, now| slots.enter_by_share(now, cost))
+    }
+
+    /// Starts a call that the store could not decide, whatever runs.
+    pub(crate) fn enter_unlimited(self: &Arc<Self>, cost: u16) -> Option<HeldSlot> {
+        self.start(|slots, now| Some(slots.enter_unlimited(now, cost)))
+    }
+
+    fn start(self: &Arc<Self>, start: impl FnOnce(&mut CallSlots, Moment) -> Option<SlotStart>) -> Option<HeldSlot> {
+        let now = self.terms.now();
+        let mut state = lock(&self.state);
+        let start = start(&mut state.slots, now)?;
+        self.order_look(now, state);
+        Some(HeldSlot { slots: Arc::clone(self), start })
+    }
+
+    /// Queues a call that [`enter`](Self::enter) has not started. `None` if there is no one to ask: it does not wait, and either
+    /// this process decides alone, or others wait here.
+    pub(crate) fn queue(self: &Arc<Self>, cost: u16, waits: bool) -> Option<QueuedSlot> {
+        let now = self.terms.now();
+        let mut state = lock(&self.state);
+        if !waits && (self.terms.store.is_none() || state.slots.waiting() > 0) {
+            return None;
+        }
+        let (sender, outcome) = oneshot::channel();
+        let id = state.slots.queue(cost, waits, sender);
+        self.order_look(now, state);
+        Some(QueuedSlot { slots: Arc::clone(self), id, outcome, is_done: false })
+    }
+
+    /// What this process knows of the slots.
+    pub(crate) fn outlook(&self) -> SlotOutlook {
+        let slots = &lock(&self.state).slots;
+        SlotOutlook { free: slots.free(), running: slots.running(), retry_after: slots.retry_after() }
+    }
+
+    /// Changes the slots, orders the next look, and tells queued calls their outcomes.
+    fn change<T>(
+        self: &Arc<Self>,
+        error: Option<&Error>,
+        change: impl FnOnce(&mut CallSlots, Moment, &mut CallOutcomes) -> T,
+    ) -> T {
+        let now = self.terms.now();
+        let (mut state, mut outcomes) = (lock(&self.state), Vec::new());
+        let changed = change(&mut state.slots, now, &mut outcomes);
+        self.order_look(now, state);
+        for (call, outcome) in outcomes {
+            // The slots of a call that is gone are free again with its outcome.
+            drop(call.send(match outcome {
+                SlotOutcome::Denied => CallOutcome::Denied,
+                SlotOutcome::Failed => CallOutcome::Failed(error.cloned()),
+                SlotOutcome::Started(start) => CallOutcome::Entered(HeldSlot { slots: Arc::clone(self), start }),
+            }));
+        }
+        changed
+    }
+
+    /// Orders the next look, unless an earlier one is ordered.
+    fn order_look(self: &Arc<Self>, now: Moment, mut state: MutexGuard<'_, LockedSlots>) {
+        let Some(store) = &self.terms.store else { return };
+        let at = state.slots.next_look().max(now);
+        if at < state.look_at {
+            state.look_at = at;
+            drop(state);
+            store.outbox.look_at(self, at);
+        }
+    }
+}
+
+// The side of the store.
+
+impl SlotsOfKey {
+    /// Looks at the slots as ordered. Returns the message that is due, and the slots of running calls that are lost just now.
+    pub(crate) fn look(self: &Arc<Self>) -> (Option<DueMessage>, u32) {
+        let Some(store) = &self.terms.store else { return (None, 0) };
+        let process = store.id();
+        let step = self.change_ordered(|slots, now| slots.look(now, || store.next_number()));
+        (step.message.map(|message| DueMessage { process, message }), step.lost)
+    }
+
+    fn change_ordered<T>(self: &Arc<Self>, change: impl FnOnce(&mut CallSlots, Moment) -> T) -> T {
+        lock(&self.state).look_at = Moment::NEVER;
+        self.change(None, |slots, now, _| change(slots, now))
+    }
+
+    /// Uses the reply to a message. Returns the slots of running calls that are lost just now.
+    pub(crate) fn replied(self: &Arc<Self>, sent: &DueMessage, reply: &SlotReply) -> u32 {
+        let number = sent.message.number;
+        let (lost, is_cloned) = self.change(None, |slots, now, outcomes| slots.replied(now, number, reply, outcomes));
+        if let Some(store) = self.terms.store.as_ref().filter(|_| is_cloned) {
+            store.replace_id(sent.process);
+        }
+        lost
+    }
+
+    /// Uses the failure of a message.
+    pub(crate) fn failed(self: &Arc<Self>, sent: &DueMessage, error: &Error) {
+        let number = sent.message.number;
+        self.change(Some(error), |slots, now, outcomes| slots.failed(now, number, outcomes));
+    }
+
+    /// Notes that the store has failed or has lost data, whether a message of this key was on its way or not.
+    pub(crate) fn store_failed(self: &Arc<Self>) {
+        self.change(None, |slots, now, _| slots.grant_mut().map(|grant| grant.store_failed(now)));
+    }
+
+    /// Asks the store at once: it may have free slots, or others may wait for those of this process.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        self.change(None, |slots, _, _| slots.grant_mut().map(Grant::woken));
+    }
+}
+
+impl Drop for HeldSlot {
+    fn drop(&mut self) {
+        let Self { slots, start } = self;
+        if slots.terms.process.is_this() {
+            slots.change(None, |slots, now, outcomes| slots.leave(now, *start, outcomes));
+        }
+    }
+}
+
+impl Future for QueuedSlot {
+    type Output = CallOutcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallOutcome> {
+        let outcome = Pin::new(&mut self.outcome).poll(context);
+        outcome.map(|outcome| {
+            self.is_done = true;
+            // A call whose outcome is lost has no slot.
+            outcome.unwrap_or(CallOutcome::Failed(None))
+        })
+    }
+}
+
+impl Drop for QueuedSlot {
+    fn drop(&mut self) {
+        if !self.is_done && self.slots.terms.process.is_this() {
+            let id = self.id;
+            self.slots.change(None, |slots, now, outcomes| slots.cancel(now, id, outcomes));
+        }
+    }
+}
+
+/// The key is not shown: it may be personal data.
+impl fmt::Debug for HeldSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldSlot").field("cost", &self.start.cost).finish_non_exhaustive()
+    }
+}
+
+/// The key is not shown: it may be personal data.
+impl fmt::Debug for SlotsOfKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotsOfKey").finish_non_exhaustive()
+    }
+}
