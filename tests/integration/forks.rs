@@ -5,6 +5,7 @@
 use std::fs;
 use std::pin::Pin;
 use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -496,13 +497,15 @@ impl Subscriber for Counting {
 /// Threads that the child does not have may hold any lock of the library at the fork.
 fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
     let server = RedisServer::start();
-    let on_redis = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
+    // A thread that begins holds a lock of the standard library, without which a child starts no thread. So all threads of
+    // this process have begun before it forks: those of this test, and of the timers, the notifier and the log.
+    let (begun, notified) = (AtomicU32::new(0), Arc::new(AtomicBool::new(false)));
+    let on_change = Arc::clone(&notified);
+    let on_redis = builder_for(&server).on_error(OnError::Raise);
+    let on_redis = on_redis.on_state_change(move |_| on_change.store(true, Ordering::Relaxed)).build().expect("valid");
     let in_memory = Limiter::builder().on_error(OnError::Raise).max_keys(1).build().expect("valid");
     let (key, limit, narrow) = (key("a"), limit("4000000000/h"), limit("1/1ms"));
     let is_over = AtomicBool::new(false);
-    // A thread that begins holds a lock of the standard library, without which a child starts no thread. So all threads of
-    // this process have begun before it forks.
-    let begun = AtomicU32::new(0);
     tracing::subscriber::set_global_default(Counting).expect("the first");
     let has_clear_outcome = |limiter: &Limiter, wait: bool| {
         let began = Instant::now();
@@ -552,7 +555,10 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
                 }
             });
         }
-        while begun.load(Ordering::Relaxed) < 6 || LOGGED.load(Ordering::Relaxed) == 0 {
+        let have_begun = || {
+            begun.load(Ordering::Relaxed) == 6 && notified.load(Ordering::Relaxed) && LOGGED.load(Ordering::Relaxed) > 0
+        };
+        while !have_begun() {
             thread::yield_now();
         }
         let ended: Vec<_> = (0..40)

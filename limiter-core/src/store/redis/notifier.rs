@@ -17,8 +17,6 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 /// The most callbacks that wait for the thread. Further ones are dropped and counted.
 const MAX_QUEUED_CALLBACKS: usize = 256;
-/// The time after which the thread ends if it has no callback to run.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs a callback on the notifier thread of this process, after all earlier callbacks. It does not wait for them.
 ///
@@ -39,7 +37,10 @@ fn notifier() -> &'static Notifier {
     NOTIFIER.get(|_| Notifier::new())
 }
 
-/// The queue and the thread of one process. The thread is started by the first callback, and again after it has ended.
+/// The queue and the thread of one process, which the first callback starts.
+///
+/// The thread never ends: a thread that begins or ends during a `fork` holds a lock of the standard library, and the child
+/// could start no thread.
 struct Notifier {
     queue: Mutex<NotifierQueue>,
     /// Notified when a callback is queued.
@@ -82,28 +83,27 @@ impl Notifier {
         }
     }
 
-    fn run(&self) {
-        while let Some(callback) = self.next() {
-            run_contained(callback);
+    fn run(&self) -> ! {
+        loop {
+            run_contained(self.next());
         }
     }
 
-    /// Waits for a callback. Returns `None` after the idle timeout: then the thread must end.
-    fn next(&self) -> Option<Callback> {
+    /// Waits for a callback.
+    fn next(&self) -> Callback {
         let mut queue = self.lock();
-        if queue.callbacks.is_empty() && queue.dropped > 0 {
+        loop {
+            if let Some(callback) = queue.callbacks.pop_front() {
+                return callback;
+            }
             let dropped = mem::take(&mut queue.dropped);
-            return Some(Box::new(move || {
-                tracing::warn!(target: TARGET, dropped, "log lines were dropped: too many waited for the log subscriber");
-            }));
+            if dropped > 0 {
+                return Box::new(move || {
+                    tracing::warn!(target: TARGET, dropped, "log lines were dropped: too many waited for the log subscriber");
+                });
+            }
+            queue = self.queued.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        if queue.callbacks.is_empty() {
-            let waited = self.queued.wait_timeout_while(queue, IDLE_TIMEOUT, |queue| queue.callbacks.is_empty());
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        let callback = queue.callbacks.pop_front();
-        queue.is_running = callback.is_some();
-        callback
     }
 }
 
@@ -288,18 +288,6 @@ mod tests {
         drop(release);
         assert_eq!(receive(&numbers, MAX_QUEUED_CALLBACKS).len(), MAX_QUEUED_CALLBACKS);
         assert_eq!(receive(&last, 1), [7]);
-    }
-
-    #[test]
-    fn the_thread_ends_when_idle_and_starts_again() {
-        let notifier = leaked_notifier();
-        for _ in 0..2 {
-            assert_eq!(receive(&send_numbers(notifier, 1), 1), [0]);
-            assert!(notifier.lock().is_running);
-            while notifier.lock().is_running {
-                thread::sleep(Duration::from_millis(10));
-            }
-        }
     }
 
     /// Records the field `dropped` of each event.
