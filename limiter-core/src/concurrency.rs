@@ -7,7 +7,12 @@ mod key_slots;
 mod slots_of_key;
 mod slot_table;
 mod held;
+mod failing_outbox;
 
+pub(crate) use failing_outbox::FailingOutbox;
 pub use held::HeldSlots;
 pub(crate) use slot_table::{SharedSlots, SlotOutbox, SlotTable};
 pub(crate) use slots_of_key::{CallOutcome, DueMessage, HeldSlot, QueuedSlot, SlotOutlook, SlotsOfKey};
+
+#[cfg(all(test, feature = "redis", not(limiter_loom)))]
+mod simulation;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::clock::Clock;
+use crate::concurrency::{FailingOutbox, SlotOutbox};
 use crate::decision::Resolution;
 use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::failure_policy::apply_policy;
@@ -222,6 +224,16 @@ impl Guard {
             Redis(_) => true,
             Slow(..) => false,
             Failing(..) => false,
+        })
+    }
+
+    /// The way of messages about slots to the store. `None` for a slow one, whose calls have the slots of this process.
+    pub(crate) fn slot_outbox(&self, clock: &Clock) -> Option<Box<dyn SlotOutbox>> {
+        let failing = |error| -> Box<dyn SlotOutbox> { Box::new(FailingOutbox { error, clock: clock.clone() }) };
+        match_store!(&self.store, {
+            Redis(store) => Some(store.slot_outbox().unwrap_or_else(failing)),
+            Slow(..) => None,
+            Failing(error) => Some(failing(error.clone())),
         })
     }
 

@@ -77,7 +77,7 @@ pub use key::Key;
 pub use limit::{Algorithm, Layout, Limit};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use limiter::{Change, Published, SharedRules};
-pub use limiter::{Limiter, Named};
+pub use limiter::{Entered, Entry, Limiter, Named};
 pub use overflow::Overflow;
 pub use permit::Permit;
 pub use receipt::Receipt;

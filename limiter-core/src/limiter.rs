@@ -1,10 +1,12 @@
 //! The limiter: a store with its failure policy, rules and observers.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crate::clock::Clock;
+use crate::concurrency::SlotTable;
 use crate::decision::receipt::LimiterId;
 use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
@@ -30,12 +32,15 @@ mod charge;
 mod settle;
 mod open_calls;
 mod receipts;
+mod slots;
+mod enter;
 mod named;
 mod rules;
 #[cfg(all(feature = "rules", feature = "redis"))]
 mod shared_rules;
 pub(crate) mod wait_queue;
 
+pub use enter::{Entered, Entry};
 pub use named::Named;
 pub use open_calls::OpenCall;
 use open_calls::OpenCalls;
@@ -88,6 +93,10 @@ pub(crate) struct Inside {
     pub(crate) queues: Arc<WaitQueues>,
     /// Made by the first call that is charged at its end.
     pub(crate) open_calls: OnceLock<Arc<OpenCalls>>,
+    /// Made by the first call that needs a slot.
+    pub(crate) slots: OnceLock<SlotTable>,
+    /// The number of instances of the program that share each limit.
+    pub(crate) instances: NonZeroU32,
     pub(crate) limiter_id: LimiterId,
     /// The ids of the limiter in the parents of this process.
     pub(crate) parents: Vec<LimiterId>,

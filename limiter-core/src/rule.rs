@@ -36,7 +36,10 @@ pub(crate) use levels::ResolvedRule;
 pub(crate) use levels::check_shared_text;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
-pub(crate) use plan::{OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleUse, Shadow, Trial, UnlimitedRule};
+pub(crate) use plan::{
+    OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleRequests, RuleUse, Shadow, SlotRequests, Trial,
+    UnlimitedRule,
+};
 pub(crate) use rule_ref::{KeyText, RuleId, RuleRef, UNCACHED, intern, is_interned, log_apart, log_in_call};
 #[cfg(feature = "rules")]
 pub(crate) use rule_set::RulesStatus;

@@ -116,7 +116,7 @@ impl TowerRule {
     ) -> Result<Decision, Error> {
         let inside = limiter.inside();
         let read = || self.plan(inside, limits, &request);
-        collected::poll_without(pin!(inside.decide_named(read, max_wait))).await.map(decision_of)
+        collected::poll_without(pin!(inside.decide_named(read, max_wait, None))).await.map(decision_of)
     }
 
     /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
@@ -135,7 +135,7 @@ impl TowerRule {
     ) -> Result<Option<Decision>, Error> {
         let inside = limiter.inside();
         let read = || self.plan(inside, slice::from_ref(limit), &request);
-        Ok(collected::poll_without(pin!(inside.take_named(read))).await?.map(decision_of))
+        Ok(collected::poll_without(pin!(inside.take_named(read, None))).await?.map(decision_of))
     }
 
     /// Begins a postpaid request, before the decision about it: at most `max_open` of a key are open in this process, until

@@ -83,6 +83,8 @@ impl Recipe {
             clock: clock.clone(),
             queues: WaitQueues::new(clock.clone(), backend.is_shared()),
             open_calls: OnceLock::new(),
+            slots: OnceLock::new(),
+            instances: NonZeroU32::new(self.options.instances).unwrap_or(NonZeroU32::MIN),
             limiter_id: LimiterId::next(),
             parents,
             built_at: SystemTime::now(),

@@ -26,9 +26,9 @@ impl HeldSlots {
         }
     }
 
-    /// Frees all slots.
-    pub(crate) fn free(&mut self) {
-        *self = Self::new();
+    /// Holds the slots of another value too.
+    pub(crate) fn append(&mut self, other: Self) {
+        other.first.into_iter().chain(other.others).for_each(|slot| self.hold(slot));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -14,7 +14,7 @@ use super::message::{SlotMessage, SlotProcessId, SlotReply};
 use super::slot_table::SlotTerms;
 use crate::clock::Moment;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::{Error, Key};
+use crate::{Error, ErrorKind, Key};
 
 /// The slots of one key, with the lock that all of its calls use.
 pub(crate) struct SlotsOfKey {
@@ -37,7 +37,7 @@ pub(crate) enum CallOutcome {
     Entered(HeldSlot),
     Denied,
     /// The store has failed.
-    Failed(Option<Error>),
+    Failed(Error),
 }
 
 /// Slots that a call holds. Dropped, they are free.
@@ -144,7 +144,7 @@ impl SlotsOfKey {
             // The slots of a call that is gone are free again with its outcome.
             drop(call.send(match outcome {
                 SlotOutcome::Denied => CallOutcome::Denied,
-                SlotOutcome::Failed => CallOutcome::Failed(error.cloned()),
+                SlotOutcome::Failed => CallOutcome::Failed(error.cloned().unwrap_or_else(no_store)),
                 SlotOutcome::Started(start) => CallOutcome::Entered(HeldSlot { slots: Arc::clone(self), start }),
             }));
         }
@@ -166,17 +166,19 @@ impl SlotsOfKey {
 // The side of the store.
 
 impl SlotsOfKey {
-    /// Looks at the slots as ordered. Returns the message that is due, and the slots of running calls that are lost just now.
-    pub(crate) fn look(self: &Arc<Self>) -> (Option<DueMessage>, u32) {
+    /// Looks at the slots, as ordered for this instant. Returns the message that is due, and the slots of running calls that are lost
+    /// just now. Nothing is due for an order before the last one.
+    pub(crate) fn look(self: &Arc<Self>, ordered: Moment) -> (Option<DueMessage>, u32) {
         let Some(store) = &self.terms.store else { return (None, 0) };
-        let process = store.id();
-        let step = self.change_ordered(|slots, now| slots.look(now, || store.next_number()));
+        let (process, now) = (store.id(), self.terms.now());
+        let mut state = lock(&self.state);
+        if state.look_at != ordered {
+            return (None, 0);
+        }
+        state.look_at = Moment::NEVER;
+        let step = state.slots.look(now, || store.next_number());
+        self.order_look(now, state);
         (step.message.map(|message| DueMessage { process, message }), step.lost)
-    }
-
-    fn change_ordered<T>(self: &Arc<Self>, change: impl FnOnce(&mut CallSlots, Moment) -> T) -> T {
-        lock(&self.state).look_at = Moment::NEVER;
-        self.change(None, |slots, now, _| change(slots, now))
     }
 
     /// Uses the reply to a message. Returns the slots of running calls that are lost just now.
@@ -206,6 +208,12 @@ impl SlotsOfKey {
     }
 }
 
+/// The error of a call whose store is gone.
+#[cold]
+fn no_store() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store of the slots is gone: the limiter was dropped")
+}
+
 impl Drop for HeldSlot {
     fn drop(&mut self) {
         let Self { slots, start } = self;
@@ -223,7 +231,7 @@ impl Future for QueuedSlot {
         outcome.map(|outcome| {
             self.is_done = true;
             // A call whose outcome is lost has no slot.
-            outcome.unwrap_or(CallOutcome::Failed(None))
+            outcome.unwrap_or_else(|_| CallOutcome::Failed(no_store()))
         })
     }
 }

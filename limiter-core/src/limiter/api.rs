@@ -7,6 +7,7 @@ use crate::decision::{DIRECT_CALL, Decision, DecisionContext};
 use crate::health::{Health, HealthState};
 use crate::limiter::decide::CheckFuture;
 use crate::limiter::planned::decision_of;
+use crate::limiter::slots::check_holds_nothing;
 use crate::limiter::wait::Waiting;
 use crate::limiter::{Backend, Inside, Limiter};
 use crate::request::{Request, check_number_of};
@@ -75,6 +76,7 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
         check_number_of(limits.len())?;
+        check_holds_nothing(limits.iter().map(|(_, limit, _)| **limit))?;
         let (inside, requests) = (self.inside(), limits.iter());
         let requests: Vec<_> = requests.map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
         if inside.rules.switch().is_some() {
@@ -175,6 +177,7 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`wait`](Limiter::wait).
     pub async fn wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Decision, Error> {
+        check_holds_nothing([*limit])?;
         let (inside, requests) = (self.inside(), [Request::new(key, *limit, cost)]);
         let mut waiting = inside.begin_wait(max_wait);
         loop {

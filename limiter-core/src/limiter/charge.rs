@@ -1,6 +1,7 @@
 //! Charges: permits that count whether they fit or not, for a cost that is known only afterwards.
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
+use crate::limiter::slots::{check_holds_nothing, enter_instead};
 use crate::limiter::{Backend, Inside, Limiter};
 use crate::metrics;
 use crate::request::{CallOptions, CountedReply, Request, check_number_of};
@@ -57,6 +58,7 @@ impl Limiter {
     /// # Cancel safety
     /// A future that is dropped before it is done may have charged some of the permits.
     pub async fn charge_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
+        check_holds_nothing(limits.iter().map(|(_, limit, _)| **limit))?;
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
         let inside = self.inside();
         if inside.rules.switch().is_none() {
@@ -189,6 +191,9 @@ impl Inside {
     /// Charges the counters of the rules that are enforced, and then those of rules in shadow mode. Those fail no charge, and
     /// are described only if no rule is enforced.
     async fn charge_rules(&self, planned: &PlannedRules<'_>, options: CallOptions, cost: u32) -> Result<Usage, Error> {
+        if planned.has_slots() {
+            return Err(enter_instead());
+        }
         if let Some((_, error)) = &planned.invalid {
             self.observers.failed(error);
             return Err(error.clone());

@@ -13,6 +13,7 @@ use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution
 use crate::error::OnError;
 use crate::failure_policy::apply_policy;
 use crate::limiter::planned::decision_of;
+use crate::limiter::slots::enter_instead;
 use crate::limiter::{Backend, FastDecision, Inside, Limiter};
 use crate::local::StoreTicket;
 use crate::request::{CallOptions, CountedReply, PerRequest, Request};
@@ -373,6 +374,10 @@ impl Future for CheckFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.is_done {
             return Poll::Pending;
+        }
+        if self.limit.is_concurrent() {
+            self.is_done = true;
+            return Poll::Ready(Err(enter_instead()));
         }
         let inside = self.limiter.inside();
         match &inside.backend {

@@ -3,6 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
+use crate::concurrency::HeldSlots;
 use crate::decision::DIRECT_CALL;
 use crate::limiter::planned::{RuleDecision, decision_of};
 use crate::limiter::{Inside, Limiter};
@@ -90,7 +91,7 @@ impl Limiter {
         let uses: Vec<_> = uses.collect();
         let inside = self.inside();
         let read = || inside.rules.plan(OwnPolicy::NONE, &uses.iter().copied());
-        inside.decide_named(read, Duration::ZERO).await.map(decision_of)
+        inside.decide_named(read, Duration::ZERO, None).await.map(decision_of)
     }
 }
 
@@ -100,9 +101,10 @@ impl Inside {
         &self,
         read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
         max_wait: Duration,
+        held: Option<&mut HeldSlots>,
     ) -> impl Future<Output = Result<RuleDecision, Error>> {
         // A call with too many requests has no decision, whatever its policy.
-        self.plan_and_decide(read, Err, max_wait, None)
+        self.plan_and_decide(read, Err, max_wait, None, held)
     }
 
     /// Takes the permits of a direct call under rules if they are free now. `None` if they are not: the call waits
@@ -110,8 +112,9 @@ impl Inside {
     pub(crate) async fn take_named<'k>(
         &self,
         read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
+        held: Option<&mut HeldSlots>,
     ) -> Result<Option<RuleDecision>, Error> {
-        self.attempt(&read, &Err, &mut self.begin_attempt()).await
+        self.attempt(&read, &Err, &mut self.begin_attempt(), held).await
     }
 }
 
@@ -173,13 +176,13 @@ impl<'a> Named<'a> {
         let (inside, items) = (self.limiter.inside(), [(key, limit, 0)]);
         let rule = || (RuleUse::direct(0, self.name, key, &items).with_postpaid(true), *self);
         let plan = || inside.rules.plan(self.own_policy(), &iter::once(rule()));
-        inside.decide_named(plan, Duration::ZERO).await.map(decision_of)
+        inside.decide_named(plan, Duration::ZERO, None).await.map(decision_of)
     }
 
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
         let inside = self.limiter.inside();
-        inside.decide_named(|| self.plan(inside, limits), max_wait).await.map(decision_of)
+        inside.decide_named(|| self.plan(inside, limits), max_wait, None).await.map(decision_of)
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in

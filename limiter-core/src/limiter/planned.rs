@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use crate::concurrency::HeldSlots;
 use crate::decision::{DIRECT_CALL, DecisionContext};
+use crate::limiter::slots::enter_instead;
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Inside};
 use crate::local::StoreTicket;
 use crate::request::CallOptions;
-use crate::rule::{Plan, Planned, PlannedRules, Shadow, Trial, UnlimitedRule};
+use crate::rule::{Plan, Planned, PlannedRules, Shadow, SlotRequests, Trial, UnlimitedRule};
 use crate::run::join_all;
 use crate::{Allowed, Decision, Denied, Error, ErrorKind, Limit, OnError, Source};
 
@@ -95,21 +97,26 @@ impl Inside {
         fail: impl Fn(Error) -> Result<RuleDecision, Error>,
         max_wait: Duration,
         pending: Option<(Plan<'k>, Option<StoreTicket>)>,
+        mut held: Option<&mut HeldSlots>,
     ) -> impl Future<Output = Result<RuleDecision, Error>> {
         async move {
             if max_wait.is_zero() {
-                let (plan, ticket) = match pending {
+                let (mut plan, ticket) = match pending {
                     Some(pending) => pending,
                     None => match read() {
                         Ok(plan) => (plan, None),
                         Err(error) => return fail(error),
                     },
                 };
-                return self.decide(&plan, ticket).await;
+                return match (plan.take_slots(), held) {
+                    (Some(slots), Some(held)) => Box::pin(self.decide_holding(&plan, &slots, held)).await,
+                    (Some(_), None) => Err(enter_instead()),
+                    (None, _) => self.decide(&plan, ticket).await,
+                };
             }
             let mut waiting = self.begin_wait(max_wait);
             loop {
-                if let Some(decision) = self.attempt(&read, &fail, &mut waiting).await? {
+                if let Some(decision) = self.attempt(&read, &fail, &mut waiting, held.as_deref_mut()).await? {
                     return Ok(decision);
                 }
             }
@@ -122,14 +129,54 @@ impl Inside {
         read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
         fail: &impl Fn(Error) -> Result<RuleDecision, Error>,
         waiting: &mut Waiting,
+        held: Option<&mut HeldSlots>,
     ) -> Result<Option<RuleDecision>, Error> {
-        let plan = match read() {
+        let mut plan = match read() {
             Ok(plan) => plan,
             Err(error) => return fail(error).map(Some),
         };
-        let still_hold = || read().is_ok_and(|now| now.is_same(&plan));
+        let slots = plan.take_slots();
+        let still_hold = || read().is_ok_and(|mut now| now.take_slots() == slots && now.is_same(&plan));
         let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
-        self.decide_or_wait(&plan, waiting, Some(&rules)).await
+        match (&slots, held) {
+            (Some(slots), Some(held)) => Box::pin(self.wait_holding(&plan, slots, waiting, &rules, held)).await,
+            (Some(_), None) => Err(enter_instead()),
+            (None, _) => self.decide_or_wait(&plan, waiting, Some(&rules)).await,
+        }
+    }
+
+    /// Decides about a call that holds slots: takes them first, and frees them if another limit denies.
+    async fn decide_holding(
+        &self,
+        plan: &Plan<'_>,
+        slots: &SlotRequests<'_>,
+        held: &mut HeldSlots,
+    ) -> Result<RuleDecision, Error> {
+        let mut taken = HeldSlots::new();
+        let allowed = match self.take_slots(slots, &plan.options, None, &mut taken).await? {
+            Ok(allowed) => allowed,
+            denied => return Ok(denied),
+        };
+        let decision = self.decide(plan, None).await?;
+        Ok(slots.with_rest(allowed, decision).inspect(|_| held.append(taken)))
+    }
+
+    /// [`decide_holding`](Self::decide_holding) for a call that waits.
+    async fn wait_holding<'a>(
+        &'a self,
+        plan: &'a Plan<'a>,
+        slots: &SlotRequests<'_>,
+        waiting: &'a mut Waiting,
+        rules: &'a WatchedRules<'a>,
+        held: &mut HeldSlots,
+    ) -> Result<Option<RuleDecision>, Error> {
+        let mut taken = HeldSlots::new();
+        let allowed = match self.take_slots(slots, &plan.options, waiting.deadline(), &mut taken).await? {
+            Ok(allowed) => allowed,
+            denied => return Ok(Some(denied)),
+        };
+        let decision = self.decide_or_wait(plan, waiting, Some(rules)).await?;
+        Ok(decision.map(|decision| slots.with_rest(allowed, decision).inspect(|_| held.append(taken))))
     }
 
     /// Decides about a planned call that does not wait. It has a ticket if its only request was looked up already.
@@ -193,6 +240,9 @@ impl Inside {
         max_wait: Duration,
         decide: impl AsyncFnOnce(DecisionContext<'_>) -> Result<Decision, E>,
     ) -> Result<RuleDecision, E> {
+        if planned.has_slots() {
+            return Err(enter_instead().into());
+        }
         if let Some(denied) = self.deny_before_store(planned, on_error)? {
             return Ok(Err(denied));
         }

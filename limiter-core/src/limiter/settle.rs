@@ -5,6 +5,7 @@ use std::iter;
 use crate::decision::receipt::{Claim, DecisionReceipt, GrantedPermits, ReceiptTerms, UsedReceipt};
 use crate::decision::{Allowed, DIRECT_CALL, Decision, DecisionContext};
 use crate::limiter::planned::decision_of;
+use crate::limiter::slots::check_holds_nothing;
 use crate::limiter::{Backend, Inside, Limiter};
 use crate::request::{CallOptions, CountedReply, Request, Settlement};
 use crate::run::block_on;
@@ -126,6 +127,7 @@ impl Limiter {
     /// # Cancel safety
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn check_postpaid(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
+        check_holds_nothing([*limit])?;
         let (inside, requests) = (self.inside(), [Request::new(key, *limit, 0).postpaid()]);
         if inside.rules.switch().is_some() {
             return inside.decide(&inside.rules.plan_direct(DIRECT_CALL, &requests), None).await.map(decision_of);

@@ -47,6 +47,11 @@ enum WaitingState {
 }
 
 impl Waiting {
+    /// The end of the wait; `None` for a call that does not wait.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        (self.state != WaitingState::Once).then_some(self.deadline)
+    }
+
     pub(crate) fn max_wait(&self) -> Duration {
         self.started_at.until(self.deadline)
     }

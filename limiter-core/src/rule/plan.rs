@@ -4,7 +4,7 @@
 //! its caller sets, then come the defaults of all rules, and then the limiter's. A call that waits makes another plan
 //! when its rules change.
 
-use std::iter;
+use std::{iter, mem};
 
 use crate::request::{CallOptions, Request, check_number_of, sharing};
 use crate::rule::{CallDefaults, ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
@@ -14,7 +14,8 @@ mod rule_use;
 mod rule_requests;
 mod shadow;
 
-use rule_requests::{RuleRequests, SharedSettings};
+pub(crate) use rule_requests::RuleRequests;
+use rule_requests::SharedSettings;
 pub(crate) use rule_use::{OwnLimits, OwnPolicy, RuleUse};
 pub(crate) use shadow::{Shadow, Trial};
 
@@ -50,6 +51,9 @@ pub(crate) enum Planned<'a> {
 pub(crate) struct PlannedRules<'a> {
     pub(crate) enforced: RuleRequests<'a>,
     pub(crate) shadow: Shadow<'a>,
+    /// The requests for slots of the rules that are enforced, and of those in shadow mode. No store of permits decides them.
+    pub(crate) slots: RuleRequests<'a>,
+    pub(crate) shadow_slots: RuleRequests<'a>,
     /// The first rule that denies every call.
     pub(crate) denying: Option<RuleRequests<'a>>,
     /// The first enforced rule with an invalid limit.
@@ -88,7 +92,7 @@ impl RuleTable {
     /// So this limit decides, under the options of the caller and the limiter.
     #[inline]
     pub(crate) fn plain_limit<'l>(&self, own_limit: Option<&'l Limit>) -> Option<&'l Limit> {
-        own_limit.filter(|_| !self.has_settings())
+        own_limit.filter(|limit| !self.has_settings() && !limit.is_concurrent())
     }
 
     /// Plans a call under rules, in one state of the rules: if they change meanwhile, all are read again.
@@ -160,7 +164,8 @@ impl RuleTable {
                         (Some((CallOptions::default(), off)), None)
                     }
                     (Mode::Enforce, Some(limit))
-                        if !rule.is_postpaid(settings)
+                        if !limit.is_concurrent()
+                            && !rule.is_postpaid(settings)
                             && (!settings.ignores_burst_of(limit) || resolved.is_logged()) =>
                     {
                         self.single(own, rule, limit, settings)
@@ -169,6 +174,7 @@ impl RuleTable {
                 }
             })
         } else {
+            let own_limit = own_limit.filter(|limit| !limit.is_concurrent());
             let single = own_limit.map(|limit| self.single(own, rule, limit, &Settings::default()));
             single.unwrap_or((None, None))
         };
@@ -235,7 +241,7 @@ impl RuleTable {
         let mut settings = Settings::default();
         settings.switch_mode(self.switch());
         let (options, requests) = match (requests, self.switch()) {
-            (&[request], None) => {
+            (&[request], None) if !request.limit.is_concurrent() => {
                 let options = SharedSettings::default().options(OwnPolicy::NONE, defaults);
                 (options, Planned::Single { rule_index: 0, name: [name], request: [request] })
             }
@@ -317,6 +323,8 @@ impl<'a> PlannedRules<'a> {
     fn finish(mut self, own: OwnPolicy, defaults: &CallDefaults) -> (CallOptions, Planned<'a>) {
         // No store decides about too many.
         if self.check_size().is_ok() {
+            self.slots = self.enforced.split_off_if(is_for_slots);
+            self.shadow_slots = self.shadow.split_off_slots();
             self.shadow.share_counters(&self.enforced.requests, defaults.same_counter());
             sharing::remove_unshared_lanes(&mut self.enforced.requests);
         }
@@ -326,9 +334,40 @@ impl<'a> PlannedRules<'a> {
         (options, Planned::Rules(Box::new(self)))
     }
 
+    /// Returns whether a call must hold slots until it ends.
+    pub(crate) fn has_slots(&self) -> bool {
+        !self.slots.requests.is_empty() || !self.shadow_slots.requests.is_empty()
+    }
+
     /// Checks the number of requests that decide about the call, before they do.
     fn check_size(&self) -> Result<(), Error> {
         check_number_of(self.enforced.requests.len())
+    }
+}
+
+fn is_for_slots(request: &Request<'_>) -> bool {
+    request.limit.is_concurrent()
+}
+
+/// The requests of a call for slots. They are decided before the others.
+#[derive(PartialEq)]
+pub(crate) struct SlotRequests<'a> {
+    pub(crate) enforced: RuleRequests<'a>,
+    pub(crate) shadow: RuleRequests<'a>,
+    /// No other request decides about the call.
+    pub(crate) are_alone: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// Removes the requests for slots; `None` if there are none.
+    pub(crate) fn take_slots(&mut self) -> Option<SlotRequests<'a>> {
+        let Planned::Rules(planned) = &mut self.requests else { return None };
+        if !planned.has_slots() {
+            return None;
+        }
+        let (enforced, shadow) = (mem::take(&mut planned.slots), mem::take(&mut planned.shadow_slots));
+        let are_alone = planned.enforced.requests.is_empty() && planned.denying.is_none() && planned.invalid.is_none();
+        Some(SlotRequests { enforced, shadow, are_alone })
     }
 }
 
@@ -354,15 +393,17 @@ impl Plan<'_> {
 
 impl PlannedRules<'_> {
     fn is_same(&self, other: &Self) -> bool {
-        let Self { enforced, shadow, denying, invalid, first: _, unlimited } = self;
+        let Self { enforced, shadow, slots, shadow_slots, denying, invalid, first: _, unlimited } = self;
         (enforced, shadow, unlimited) == (&other.enforced, &other.shadow, &other.unlimited)
+            && (slots, shadow_slots) == (&other.slots, &other.shadow_slots)
             && (denying.is_none(), invalid.is_none()) == (other.denying.is_none(), other.invalid.is_none())
     }
 
     /// Returns whether this request alone decides.
     fn is_single(&self, request: &[Request<'_>]) -> bool {
-        let Self { enforced, shadow, denying, invalid, first: _, unlimited } = self;
-        let has_others = !shadow.is_empty() || denying.is_some() || invalid.is_some() || !unlimited.is_empty();
+        let Self { enforced, shadow, slots: _, shadow_slots: _, denying, invalid, first: _, unlimited } = self;
+        let has_others =
+            self.has_slots() || !shadow.is_empty() || denying.is_some() || invalid.is_some() || !unlimited.is_empty();
         !has_others && enforced.requests == request
     }
 }

@@ -159,6 +159,14 @@ impl RedisStore {
         })
     }
 
+    /// The way of orders about slots to the worker.
+    ///
+    /// # Errors
+    /// The worker of this process cannot be started.
+    pub(crate) fn slot_outbox(&self) -> Result<Box<dyn SlotOutbox>, Error> {
+        Ok(Box::new(self.worker()?.slot_sender()))
+    }
+
     /// Follows the shared rules as the store of a parent of this process does.
     #[cfg(feature = "rules")]
     pub(crate) fn follow_rules_as(&self, parent: &Self) {

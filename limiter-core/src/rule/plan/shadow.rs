@@ -49,6 +49,14 @@ impl<'a> Shadow<'a> {
         (!first.requests.is_empty()).then_some(first)
     }
 
+    /// Removes and returns the requests for slots.
+    pub(super) fn split_off_slots(&mut self) -> RuleRequests<'a> {
+        let slots = self.0.iter_mut().map(|trial| trial.taking.split_off_if(super::is_for_slots));
+        let slots = slots.reduce(RuleRequests::then).unwrap_or_default();
+        self.0.retain(|trial| !trial.taking.requests.is_empty());
+        slots
+    }
+
     /// Separates the requests on counters of the enforced ones, and joins the rules that share another counter. Does nothing
     /// for too many, of which no store decides.
     pub(super) fn share_counters(&mut self, enforced: &[Request<'a>], same_counter: SameCounter) {

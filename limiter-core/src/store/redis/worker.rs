@@ -20,6 +20,7 @@ pub(crate) mod leases;
 mod multi_slot;
 mod pending_call;
 pub(crate) mod receipts;
+pub(crate) mod slots;
 #[cfg(test)]
 mod direct_tests;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use leases::Renewal;
 use leases::{BatchTerms, HeldCall, Keeper, ReleasedCalls};
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
+use slots::SlotLook;
 
 use super::connection::gate_table::GateTable;
 use super::connection::managed::ManagedConnection;
@@ -71,6 +73,7 @@ pub(crate) struct WorkerSettings {
 pub(crate) struct Receivers {
     pub(crate) calls: mpsc::UnboundedReceiver<Call>,
     pub(crate) renewals: mpsc::UnboundedReceiver<Renewal>,
+    pub(crate) slot_looks: mpsc::UnboundedReceiver<SlotLook>,
     #[cfg(feature = "rules")]
     pub(crate) rules_calls: mpsc::UnboundedReceiver<RulesCall>,
 }
@@ -146,6 +149,7 @@ impl Worker {
             receivers.rules_calls,
         ));
         spawn_local(Rc::clone(&self).serve_renewals(receivers.renewals));
+        let slots = spawn_local(Rc::clone(&self).serve_slots(receivers.slot_looks));
         let mut calls = receivers.calls;
         let deadlines = Rc::clone(&self.deadlines);
         spawn_local(async move { deadlines.enforce().await });
@@ -158,6 +162,8 @@ impl Worker {
             queues.extend(self.queues.borrow().iter().map(|(queue, _)| Rc::clone(queue)));
             queues.drain(..).for_each(|queue| self.send_batches(&queue));
         }
+        // Calls that run may outlive the limiter. Their slots are renewed until they end.
+        let _ = slots.await;
     }
 
     /// Serves requests for renewals until all senders are dropped.

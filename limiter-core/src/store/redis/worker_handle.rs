@@ -18,6 +18,7 @@ use super::script::command::Action;
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult};
 use super::worker::direct_sender::DirectSender;
+use super::worker::slots::SlotSender;
 use super::worker::{self, Receivers, Renewal, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
@@ -37,6 +38,7 @@ pub(crate) struct WorkerHandle {
     /// The channel to the worker.
     calls: mpsc::UnboundedSender<Call>,
     renewals: mpsc::UnboundedSender<Renewal>,
+    slots: SlotSender,
     #[cfg(feature = "rules")]
     rules_calls: mpsc::UnboundedSender<RulesCall>,
     gates: Arc<GateTable>,
@@ -58,11 +60,13 @@ impl WorkerHandle {
     ) -> Result<Self, Error> {
         let (calls, receiver) = mpsc::unbounded_channel();
         let (renewals, renewals_receiver) = mpsc::unbounded_channel();
+        let (slots, slot_looks) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (rules_calls, rules_receiver) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls: receiver,
             renewals: renewals_receiver,
+            slot_looks,
             #[cfg(feature = "rules")]
             rules_calls: rules_receiver,
         };
@@ -77,6 +81,7 @@ impl WorkerHandle {
         Ok(Self {
             calls,
             renewals,
+            slots: SlotSender(slots),
             #[cfg(feature = "rules")]
             rules_calls,
             gates,
@@ -97,6 +102,11 @@ impl WorkerHandle {
     pub(crate) fn send_renewal(&self, renewal: Renewal) {
         // The worker ends only with this store.
         let _ = self.renewals.send(renewal);
+    }
+
+    /// The way of orders about slots to the worker.
+    pub(crate) fn slot_sender(&self) -> SlotSender {
+        self.slots.clone()
     }
 
     /// Sends an operation on the shared rules to the worker.

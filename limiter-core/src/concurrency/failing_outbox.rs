@@ -1,0 +1,29 @@
+//! The messages about slots of a limiter that has no store: each fails.
+
+use std::sync::Arc;
+
+use super::slot_table::SlotOutbox;
+use super::slots_of_key::SlotsOfKey;
+use crate::Error;
+use crate::clock::{Clock, Moment};
+
+/// Fails each message with one error.
+pub(crate) struct FailingOutbox {
+    pub(crate) error: Error,
+    pub(crate) clock: Clock,
+}
+
+impl SlotOutbox for FailingOutbox {
+    fn look_at(&self, slots: &Arc<SlotsOfKey>, at: Moment) {
+        // Later messages would renew slots that no store keeps.
+        if at <= self.clock.now_with_suspend()
+            && let (Some(sent), _) = slots.look(at)
+        {
+            slots.failed(&sent, &self.error);
+        }
+    }
+
+    fn has_notices(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,437 @@
+//! Random schedules of processes that share slots: the code of a process, the model of the script, and a network, clocks and
+//! processes that fail. An outside judge sees starts and ends of calls alone.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use limiter_testkit::Random;
+
+use super::grant::Grant;
+use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
+use super::message::{SlotMessage, SlotProcessId, SlotReply};
+use crate::clock::Moment;
+use crate::store::redis::script::slots::model::StoredSlots;
+
+mod judge;
+mod schedules;
+
+use judge::Judge;
+
+const MS: u64 = 1000;
+/// The slot time of all schedules, in microseconds.
+const SLOT_TIME: u64 = 1_000_000;
+/// The time after which a message without a reply has failed.
+const TIMEOUT: u64 = 100 * MS;
+
+/// What may go wrong, and how the processes use the slots.
+#[derive(Clone, Debug)]
+struct Scenario {
+    max: u16,
+    /// The number of processes.
+    processes: usize,
+    has_notices: bool,
+    /// The mean time of a call, and between two calls of a process.
+    hold: u64,
+    arrivals: u64,
+    /// The share of calls that wait, and of calls that take several slots, in percent.
+    waiting_percent: u64,
+    large_percent: u64,
+    /// The share of messages and replies that are lost, in percent.
+    lost_percent: u64,
+    /// The share of messages and replies that are late by up to 2.5 slot times, in percent.
+    late_percent: u64,
+    /// The longest pause of a process.
+    longest_pause: u64,
+    faults: u64,
+    /// The clock of the server may step back.
+    steps_back: bool,
+    /// The processes lower the limit at some time.
+    lowers_max: bool,
+    /// The server may lose all of its data.
+    loses_data: bool,
+    length: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Arrive(usize),
+    End { process: usize, epoch: u32, call: usize },
+    GiveUp { process: usize, epoch: u32, id: u64 },
+    Look { process: usize, epoch: u32 },
+    Execute(Box<Sent>),
+    Reply { sent: Box<Sent>, reply: SlotReply },
+    Timeout(Box<Sent>),
+    Notice { process: usize, epoch: u32 },
+    Pause { process: usize, time: u64 },
+    Kill(usize),
+    StepBack(u64),
+    Lower { process: usize, max: u16 },
+    Flush,
+}
+
+/// A message on its way, with the time at which it was sent by the process's clock.
+#[derive(Clone, Debug)]
+struct Sent {
+    process: usize,
+    epoch: u32,
+    id: SlotProcessId,
+    message: SlotMessage,
+}
+
+struct SimulatedProcess {
+    /// The number of its restarts.
+    epoch: u32,
+    id: SlotProcessId,
+    slots: KeySlots<usize>,
+    next_number: u32,
+    max: u16,
+    /// Parts in a million by which its clock is fast.
+    drift: i64,
+    paused_until: u64,
+    next_look: u64,
+}
+
+struct World {
+    scenario: Scenario,
+    random: Random,
+    now: u64,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Event>,
+    next_event: u64,
+    store: StoredSlots,
+    /// The server's clock less the real time, in microseconds.
+    server_offset: u64,
+    processes: Vec<SimulatedProcess>,
+    /// The cost of each call, and its start.
+    calls: Vec<(usize, u16, Option<SlotStart>)>,
+    judge: Judge,
+    messages: u64,
+}
+
+impl World {
+    fn new(scenario: Scenario, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let processes = (0..scenario.processes).map(|_| SimulatedProcess {
+            epoch: 0,
+            id: random.any().to_be_bytes(),
+            slots: new_slots(scenario.has_notices),
+            next_number: 1,
+            max: scenario.max,
+            drift: i64::try_from(random.below(2001)).unwrap_or(0) - 1000,
+            paused_until: 0,
+            next_look: u64::MAX,
+        });
+        let processes: Vec<_> = processes.collect();
+        let judge = Judge::new(scenario.max, processes.len());
+        let server_offset = 1_700_000_000_000_000 + random.below(1_000_000);
+        let mut world = Self {
+            random,
+            now: 0,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            next_event: 0,
+            store: StoredSlots::default(),
+            server_offset,
+            processes,
+            calls: Vec::new(),
+            judge,
+            messages: 0,
+            scenario,
+        };
+        world.plan_faults();
+        world
+    }
+
+    fn plan_faults(&mut self) {
+        let Scenario { processes, faults, longest_pause, steps_back, lowers_max, loses_data, length, max, .. } =
+            self.scenario;
+        for process in 0..processes {
+            let at = self.random.below(100 * MS);
+            self.at(at, Event::Arrive(process));
+        }
+        for _ in 0..self.random.below(faults + 1) {
+            let process = usize::try_from(self.random.below(processes as u64)).unwrap_or(0);
+            let (at, time) = (self.random.below(length), self.random.below(longest_pause));
+            let event = if self.random.below(3) == 0 { Event::Kill(process) } else { Event::Pause { process, time } };
+            self.at(at, event);
+        }
+        if steps_back && self.random.below(2) == 0 {
+            let (at, by) = (self.random.below(length), self.random.below(5_000_000));
+            self.at(at, Event::StepBack(by));
+        }
+        if lowers_max && max > 1 {
+            let max = u16::try_from(self.random.between(1, u64::from(max) - 1)).unwrap_or(1);
+            for process in 0..processes {
+                let at = SLOT_TIME + self.random.below(800 * MS);
+                self.at(at, Event::Lower { process, max });
+            }
+        }
+        if loses_data {
+            let at = 2 * SLOT_TIME + self.random.below(500 * MS);
+            self.at(at, Event::Flush);
+        }
+    }
+
+    fn at(&mut self, at: u64, event: Event) {
+        self.next_event += 1;
+        self.queue.push(Reverse((at, self.next_event)));
+        self.events.insert(self.next_event, event);
+    }
+
+    /// The clock of a process, which drifts.
+    fn own_clock(&self, process: usize) -> Moment {
+        moment(apply_drift(self.now, self.processes[process].drift))
+    }
+
+    fn server_millis(&self) -> u64 {
+        (self.now + self.server_offset) / MS
+    }
+
+    fn delay(&mut self) -> u64 {
+        let delay = 50 + exponential(&mut self.random, 2 * MS).min(30 * MS);
+        let late = if self.random.below(100) < self.scenario.late_percent { self.random.below(2_500 * MS) } else { 0 };
+        delay + late
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.random.below(100) < self.scenario.lost_percent
+    }
+
+    /// Runs the schedule to its end.
+    fn run(&mut self) {
+        while let Some(Reverse((at, number))) = self.queue.pop() {
+            if at > self.scenario.length {
+                break;
+            }
+            self.now = at;
+            let Some(event) = self.events.remove(&number) else { continue };
+            let of = event.process(&self.processes);
+            if let (Some(process), Some(epoch)) = (of, event.epoch())
+                && self.processes[process].epoch != epoch
+            {
+                continue;
+            }
+            if let Some(paused_until) = of.map(|process| self.processes[process].paused_until).filter(|end| *end > at) {
+                let at = paused_until + self.random.below(200);
+                self.at(at, event);
+                continue;
+            }
+            for process in 0..self.processes.len() {
+                self.judge.time_passes(process, self.own_clock(process));
+            }
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrive(process) => self.arrive(process),
+            Event::End { process, call, .. } => {
+                let (now, (_, _, start)) = (self.own_clock(process), self.calls[call]);
+                let mut outcomes = Outcomes::new();
+                if let Some(start) = start {
+                    self.judge.ended(process, call);
+                    self.processes[process].slots.leave(now, start, &mut outcomes);
+                }
+                self.tell(process, outcomes);
+            }
+            Event::GiveUp { process, id, .. } => {
+                let (now, mut outcomes) = (self.own_clock(process), Outcomes::new());
+                self.processes[process].slots.cancel(now, id, &mut outcomes);
+                self.tell(process, outcomes);
+            }
+            Event::Look { process, .. } => self.look(process),
+            Event::Execute(sent) => self.execute(*sent),
+            Event::Reply { sent, reply } => self.reply(&sent, &reply),
+            Event::Timeout(sent) => {
+                let (process, now, mut outcomes) = (sent.process, self.own_clock(sent.process), Outcomes::new());
+                self.processes[process].slots.failed(now, sent.message.number, &mut outcomes);
+                self.tell(process, outcomes);
+            }
+            Event::Notice { process, .. } => {
+                self.processes[process].slots.grant_mut().map(Grant::woken);
+                self.order_look(process);
+            }
+            Event::Pause { process, time } => self.processes[process].paused_until = self.now + time,
+            Event::Kill(process) => self.kill(process),
+            Event::StepBack(by) => self.server_offset -= by,
+            Event::Lower { process, max } => self.processes[process].max = max,
+            Event::Flush => {
+                self.store = StoredSlots::default();
+                self.judge.lost_data();
+            }
+        }
+    }
+
+    fn arrive(&mut self, process: usize) {
+        let next = self.now + exponential(&mut self.random, self.scenario.arrivals);
+        self.at(next, Event::Arrive(process));
+        let (now, max) = (self.own_clock(process), self.processes[process].max);
+        let is_large = self.random.below(100) < self.scenario.large_percent;
+        let cost = if is_large { u16::try_from(self.random.between(1, 3)).unwrap_or(1).min(max) } else { 1 };
+        let call = self.calls.len();
+        self.calls.push((process, cost, None));
+        let waits = self.random.below(100) < self.scenario.waiting_percent;
+        let gives_up = self.now + 1 + self.random.below(2 * SLOT_TIME);
+        let SimulatedProcess { slots, epoch, .. } = &mut self.processes[process];
+        match slots.enter(now, max, cost) {
+            Some(start) => self.started(process, call, start),
+            None if slots.waiting() > 8 => {}
+            None => {
+                let (id, epoch) = (slots.queue(cost, waits, call), *epoch);
+                self.at(gives_up, Event::GiveUp { process, epoch, id });
+            }
+        }
+        self.order_look(process);
+    }
+
+    fn started(&mut self, process: usize, call: usize, start: SlotStart) {
+        self.calls[call].2 = Some(start);
+        let end = self.now + 200 + exponential(&mut self.random, self.scenario.hold);
+        let epoch = self.processes[process].epoch;
+        self.at(end, Event::End { process, epoch, call });
+        self.judge.started(process, call, start.cost);
+    }
+
+    fn tell(&mut self, process: usize, outcomes: Outcomes<usize>) {
+        for (call, outcome) in outcomes {
+            if let SlotOutcome::Started(start) = outcome {
+                self.started(process, call, start);
+            }
+        }
+        self.order_look(process);
+    }
+
+    fn order_look(&mut self, process: usize) {
+        let SimulatedProcess { slots, drift, next_look, epoch, .. } = &mut self.processes[process];
+        let at = real_time(slots.next_look(), *drift).max(self.now);
+        if at < *next_look {
+            *next_look = at;
+            let epoch = *epoch;
+            self.at(at, Event::Look { process, epoch });
+        }
+    }
+
+    fn look(&mut self, process: usize) {
+        let now = self.own_clock(process);
+        let SimulatedProcess { slots, next_number, next_look, epoch, id, .. } = &mut self.processes[process];
+        if *next_look > self.now {
+            return;
+        }
+        *next_look = u64::MAX;
+        let step = slots.look(now, || {
+            *next_number += 1;
+            *next_number
+        });
+        if let Some(message) = step.message {
+            self.messages += 1;
+            let sent = Box::new(Sent { process, epoch: *epoch, id: *id, message });
+            self.judge.sent(process, message.number, now);
+            self.at(self.now + TIMEOUT, Event::Timeout(sent.clone()));
+            if !self.is_lost() {
+                let arrival = self.now + self.delay();
+                self.at(arrival, Event::Execute(sent.clone()));
+            }
+            // A network may deliver it twice.
+            if self.scenario.late_percent > 0 && self.random.below(50) == 0 {
+                let arrival = self.now + self.delay();
+                self.at(arrival, Event::Execute(sent));
+            }
+        }
+        self.order_look(process);
+    }
+
+    fn execute(&mut self, sent: Sent) {
+        let (reply, notices) = self.store.apply(self.server_millis(), sent.id, &sent.message);
+        if self.scenario.has_notices {
+            for id in notices {
+                if let Some(process) = self.processes.iter().position(|process| process.id == id) {
+                    let (arrival, epoch) = (self.now + self.delay(), self.processes[process].epoch);
+                    self.at(arrival, Event::Notice { process, epoch });
+                }
+            }
+        }
+        if !self.is_lost() {
+            let arrival = self.now + self.delay();
+            self.at(arrival, Event::Reply { sent: Box::new(sent), reply });
+        }
+    }
+
+    fn reply(&mut self, sent: &Sent, reply: &SlotReply) {
+        let (process, now, mut outcomes) = (sent.process, self.own_clock(sent.process), Outcomes::new());
+        self.judge.replied(process, sent.message.number, now);
+        let (_, is_cloned) = self.processes[process].slots.replied(now, sent.message.number, reply, &mut outcomes);
+        assert!(!is_cloned, "no process has the id of another");
+        self.tell(process, outcomes);
+    }
+
+    fn kill(&mut self, process: usize) {
+        self.judge.killed(process);
+        let id = self.random.any().to_be_bytes();
+        let has_notices = self.scenario.has_notices;
+        let killed = &mut self.processes[process];
+        (killed.id, killed.slots, killed.next_number) = (id, new_slots(has_notices), 1);
+        (killed.next_look, killed.paused_until) = (u64::MAX, 0);
+        killed.epoch += 1;
+    }
+}
+
+impl Event {
+    /// The process whose code handles it, unless it has been killed since then.
+    fn process(&self, processes: &[SimulatedProcess]) -> Option<usize> {
+        match *self {
+            Self::Arrive(process) | Self::Lower { process, .. } => Some(process),
+            Self::End { process, .. }
+            | Self::GiveUp { process, .. }
+            | Self::Look { process, .. }
+            | Self::Notice { process, .. } => Some(process),
+            Self::Reply { ref sent, .. } | Self::Timeout(ref sent) => Some(sent.process),
+            Self::Execute(_) | Self::Pause { .. } | Self::Kill(_) | Self::StepBack(_) | Self::Flush => None,
+        }
+        .filter(|process| *process < processes.len())
+    }
+
+    /// The start of the process that it is for.
+    fn epoch(&self) -> Option<u32> {
+        match self {
+            Self::End { epoch, .. }
+            | Self::GiveUp { epoch, .. }
+            | Self::Look { epoch, .. }
+            | Self::Notice { epoch, .. } => Some(*epoch),
+            Self::Reply { sent, .. } | Self::Timeout(sent) => Some(sent.epoch),
+            _ => None,
+        }
+    }
+}
+
+fn new_slots(has_notices: bool) -> KeySlots<usize> {
+    KeySlots::new(Some(Grant::new(Duration::from_micros(SLOT_TIME), has_notices, None)))
+}
+
+fn moment(micros: u64) -> Moment {
+    Moment::PAST.after(Duration::from_micros(micros))
+}
+
+/// The own time of a process at a real time.
+fn apply_drift(time: u64, drift: i64) -> u64 {
+    // Each clock begins with a slot time.
+    let time = time + SLOT_TIME;
+    time.saturating_add_signed(i64::try_from(time).unwrap_or(0) * drift / 1_000_000)
+}
+
+/// The real time at which a process's clock has reached an instant.
+fn real_time(at: Moment, drift: i64) -> u64 {
+    if at == Moment::NEVER {
+        return u64::MAX;
+    }
+    let own = i128::from(at.micros());
+    let real = own * 1_000_000 / (1_000_000 + i128::from(drift));
+    u64::try_from(real + 2).unwrap_or(0).saturating_sub(SLOT_TIME)
+}
+
+fn exponential(random: &mut Random, mean: u64) -> u64 {
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a random time")]
+    let time = -(((random.any() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() * mean as f64;
+    time as u64
+}

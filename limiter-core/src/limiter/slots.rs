@@ -1,0 +1,276 @@
+//! The slots of a call: taken before its permits, and held until it ends.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::concurrency::{CallOutcome, HeldSlot, HeldSlots, QueuedSlot, SharedSlots, SlotTable, SlotsOfKey};
+use crate::decision::{DIRECT_CALL, DecisionContext, Resolution};
+use crate::error::{OnError, Source};
+use crate::failure_policy::apply_policy;
+use crate::limiter::{Backend, Inside, RuleDecision};
+use crate::request::{CallOptions, CountedReply, Request, StoreReply};
+use crate::rule::{RuleRequests, SlotRequests};
+use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit};
+
+/// The time for which the slots of a process that is gone stay in use.
+const SLOT_TIME: Duration = Duration::from_secs(10);
+
+/// The error of a method that ends at its decision, so that it cannot hold a slot.
+#[cold]
+pub(crate) fn enter_instead() -> Error {
+    let problem = "a limit of concurrent calls must be held until the call ends, got a method that only decides: call `enter` or \
+                   `enter_wait`, or annotate the function";
+    Error::new(ErrorKind::Config, problem)
+}
+
+/// Checks that a call need not hold anything until it ends.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for a limit of concurrent calls.
+#[inline]
+pub(super) fn check_holds_nothing(limits: impl IntoIterator<Item = Limit>) -> Result<(), Error> {
+    if limits.into_iter().any(|limit| limit.is_concurrent()) { Err(enter_instead()) } else { Ok(()) }
+}
+
+/// The decision about slots of one key.
+struct SlotDecision {
+    /// The slots of a call that may run. A call that takes none has none.
+    slot: Result<Option<HeldSlot>, Denial>,
+    source: Source,
+    /// The slots that are free after it.
+    free: u32,
+}
+
+/// The denial of slots.
+struct Denial {
+    /// `None`: the call never gets them.
+    retry_after: Option<Duration>,
+}
+
+/// Requests for slots of one key, which a call takes together.
+struct SlotsOfCall<'a> {
+    /// The place of the first of them.
+    index: usize,
+    key: &'a Key,
+    limit: Limit,
+    cost: u32,
+}
+
+impl Inside {
+    /// The slots of all keys in this process, made by the first call that needs one.
+    fn slot_table(&self) -> &SlotTable {
+        self.slots.get_or_init(|| SlotTable::new(self.clock.clone(), self.shared_slots()))
+    }
+
+    fn shared_slots(&self) -> Option<SharedSlots> {
+        let Backend::Guarded(guard) = &self.backend else { return None };
+        let outbox = guard.slot_outbox(&self.clock)?;
+        let instances = (self.default_options().on_error == OnError::Standby).then_some(self.instances);
+        Some(SharedSlots::new(outbox, SLOT_TIME, instances))
+    }
+
+    /// Takes the slots of a call; one that waits does so until `deadline`. A denial by any of them frees those before it, and the
+    /// observers get it.
+    ///
+    /// # Errors
+    /// The failure of the store, under [`OnError::Raise`].
+    pub(super) async fn take_slots(
+        &self,
+        slots: &SlotRequests<'_>,
+        options: &CallOptions,
+        deadline: Option<Moment>,
+        held: &mut HeldSlots,
+    ) -> Result<RuleDecision, Error> {
+        let (context, mut taken, mut allowed) = (slots.enforced.context(), HeldSlots::new(), None);
+        for of_key in slots_of_keys(&slots.enforced.requests) {
+            let decision = self.take_slot(&of_key, options, deadline).await?;
+            match self.slot_decision(context, of_key.index, decision, &mut taken) {
+                Decision::Allowed(next) => allowed = Some(with_least(allowed, next)),
+                Decision::Denied(denied) => {
+                    self.observers.denied(context, &denied);
+                    return Ok(Err((slots.enforced.rule_of(&denied), denied)));
+                }
+            }
+        }
+        let mut allowed = allowed.map(Decision::Allowed);
+        if slots.are_alone
+            && let Some(decision) = &mut allowed
+        {
+            self.report(context, decision);
+        }
+        let allowed = self.take_shadow_slots(&slots.shadow, allowed, &mut taken).await;
+        held.append(taken);
+        Ok(Ok(allowed))
+    }
+
+    /// Takes slots of rules in shadow mode that are free now. They deny nothing.
+    async fn take_shadow_slots(
+        &self,
+        shadow: &RuleRequests<'_>,
+        allowed: Option<Decision>,
+        held: &mut HeldSlots,
+    ) -> Allowed {
+        let mut allowed = allowed.and_then(|decision| decision.into_result().ok());
+        let options = CallOptions { on_error: OnError::Closed, ..*self.default_options() };
+        for of_key in slots_of_keys(&shadow.requests) {
+            let Ok(decision) = self.take_slot(&of_key, &options, None).await else { continue };
+            let decision = self.slot_decision(shadow.context(), of_key.index, decision, held).in_shadow();
+            if let Decision::Denied(denied) = &decision {
+                self.observers.shadowed(shadow.context(), denied);
+            }
+            allowed = Some(match allowed {
+                Some(allowed) => allowed.with_shadow_decision(decision),
+                None => Allowed::from_shadow_decision(decision),
+            });
+        }
+        let (name, limit) = (DIRECT_CALL, Limit::WIDEST);
+        allowed.unwrap_or_else(|| Allowed::without_limit(name, limit, Source::Mode))
+    }
+
+    /// Decides about slots of one key.
+    async fn take_slot(
+        &self,
+        call: &SlotsOfCall<'_>,
+        options: &CallOptions,
+        deadline: Option<Moment>,
+    ) -> Result<SlotDecision, Error> {
+        let max = u16::try_from(call.limit.max()).unwrap_or(u16::MAX);
+        let cost = match u16::try_from(call.cost) {
+            Ok(0) => return Ok(SlotDecision { slot: Ok(None), source: Source::Store, free: max.into() }),
+            Ok(cost) if cost <= max => cost,
+            _ => return Ok(SlotDecision::denied(None, Source::Store)),
+        };
+        let slots = self.slot_table().slots_of(call.key);
+        if let Some(held) = slots.enter(max, cost) {
+            return Ok(SlotDecision::held(held, &slots, Source::Store));
+        }
+        let Some(queued) = slots.queue(cost, deadline.is_some()) else {
+            return Ok(SlotDecision::denied(Some(slots.outlook().retry_after), Source::Store));
+        };
+        match self.outcome_of(queued, deadline).await {
+            CallOutcome::Entered(held) => Ok(SlotDecision::held(held, &slots, Source::Store)),
+            CallOutcome::Denied => Ok(SlotDecision::denied(Some(slots.outlook().retry_after), Source::Store)),
+            CallOutcome::Failed(error) => self.enter_by_policy(error, &slots, cost, options.on_error),
+        }
+    }
+
+    /// Waits for the outcome of a queued call. The end of its wait is a denial.
+    async fn outcome_of(&self, queued: QueuedSlot, deadline: Option<Moment>) -> CallOutcome {
+        let Some(deadline) = deadline else { return queued.await };
+        let (mut queued, mut sleep) = (pin!(queued), pin!(self.clock.sleep_until(deadline)));
+        poll_fn(|context| match (queued.as_mut().poll(context), sleep.as_mut().poll(context)) {
+            (Poll::Ready(outcome), _) => Poll::Ready(outcome),
+            (Poll::Pending, Poll::Ready(Ok(()))) => Poll::Ready(CallOutcome::Denied),
+            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(CallOutcome::Failed(error)),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Decides about slots by the failure policy.
+    #[cold]
+    fn enter_by_policy(
+        &self,
+        error: Error,
+        slots: &Arc<SlotsOfKey>,
+        cost: u16,
+        on_error: OnError,
+    ) -> Result<SlotDecision, Error> {
+        let mut by_share = None;
+        let resolution = apply_policy(&self.observers, error, on_error, |on_error| {
+            (on_error == OnError::Standby).then(|| {
+                by_share = slots.enter_by_share(cost);
+                CountedReply::from_standby(StoreReply { allowed: by_share.is_some(), ..StoreReply::ALLOWED })
+            })
+        })?;
+        let retry_after = Some(slots.outlook().retry_after);
+        Ok(match (resolution, by_share) {
+            (Resolution::FailedOpen, _) => {
+                let held = slots.enter_unlimited(cost);
+                SlotDecision { slot: Ok(held), source: Source::Policy, free: 0 }
+            }
+            (_, Some(held)) => SlotDecision::held(held, slots, Source::Standby),
+            (Resolution::Counted(_), None) => SlotDecision::denied(retry_after, Source::Standby),
+            _ => SlotDecision::denied(Some(Duration::from_secs(1)), Source::Policy),
+        })
+    }
+
+    /// The decision for the call's caller. Slots of a call that may run are held.
+    fn slot_decision(
+        &self,
+        context: DecisionContext<'_>,
+        request_index: usize,
+        decision: SlotDecision,
+        held: &mut HeldSlots,
+    ) -> Decision {
+        let SlotDecision { slot, source, free } = decision;
+        let retry_after = slot.as_ref().map_or_else(|denial| denial.retry_after, |_| Some(Duration::ZERO));
+        let stamp = self.clock.now().micros();
+        let reply = StoreReply {
+            allowed: slot.is_ok(),
+            request_index,
+            remaining: free,
+            retry_after,
+            stamp,
+            ..StoreReply::ALLOWED
+        };
+        slot.into_iter().flatten().for_each(|slot| held.hold(slot));
+        let counted = CountedReply { source, ..CountedReply::from_store(reply, 0) };
+        let mut decision = context.decision(Resolution::Counted(counted), None);
+        self.expose_key(&mut decision, context.requests);
+        decision
+    }
+}
+
+impl SlotDecision {
+    fn held(slot: HeldSlot, slots: &SlotsOfKey, source: Source) -> Self {
+        Self { slot: Ok(Some(slot)), source, free: slots.outlook().free }
+    }
+
+    fn denied(retry_after: Option<Duration>, source: Source) -> Self {
+        Self { slot: Err(Denial { retry_after }), source, free: 0 }
+    }
+}
+
+/// Returns the requests by their keys, in the order of the keys: calls that wait for several slots take them in one order, so
+/// none waits for a slot of another that waits for one of its own.
+///
+/// The least limit of a key holds. As for permits, costs of one role add up, and the largest of several roles counts.
+fn slots_of_keys<'a>(requests: &[Request<'a>]) -> Vec<SlotsOfCall<'a>> {
+    let mut order: Vec<_> = (0..requests.len()).collect();
+    if requests.len() > 1 {
+        order.sort_by_cached_key(|index| requests[*index].key.encoded());
+    }
+    let of_one_key = order.chunk_by(|one, other| requests[*one].key == requests[*other].key);
+    let of_key = of_one_key.filter_map(|indices| {
+        let requests_of_key = || indices.iter().map(|index| &requests[*index]);
+        let (index, first) =
+            indices.iter().map(|index| (*index, &requests[*index])).min_by_key(|(_, request)| request.limit.max())?;
+        let cost_of = |role| {
+            let costs = requests_of_key().filter(|request| request.role == role).map(|request| request.cost);
+            costs.fold(0, u32::saturating_add)
+        };
+        let cost = requests_of_key().map(|request| cost_of(request.role)).max()?;
+        Some(SlotsOfCall { index, key: first.key, limit: first.limit, cost })
+    });
+    of_key.collect()
+}
+
+impl SlotRequests<'_> {
+    /// The decision about a call that has its slots, by that about its other limits.
+    pub(super) fn with_rest(&self, slots: Allowed, rest: RuleDecision) -> RuleDecision {
+        rest.map(|rest| if self.are_alone { slots } else { rest })
+    }
+}
+
+/// Returns the decision with fewer slots left.
+fn with_least(one: Option<Allowed>, other: Allowed) -> Allowed {
+    match one {
+        Some(one) if one.remaining() <= other.remaining() => one,
+        _ => other,
+    }
+}

@@ -1,0 +1,162 @@
+//! The worker's part in slots: it looks at the slots of a key when that is due, and sends the messages of one hash slot
+//! together.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use redis::Value;
+use tokio::sync::mpsc;
+use tokio::task::spawn_local;
+use tokio::time::timeout_at;
+
+use super::Worker;
+use super::call::Deadline;
+use crate::clock::Moment;
+use crate::concurrency::message::SlotProcessId;
+use crate::concurrency::{DueMessage, SlotOutbox, SlotsOfKey};
+use crate::store::redis::connection::managed::Attempt;
+use crate::store::redis::naming::RedisKey;
+use crate::store::redis::notifier::notify;
+use crate::store::redis::script::command::Command;
+use crate::store::redis::script::slots::{SlotOperation, decode_messages};
+use crate::{Error, TARGET};
+
+/// An order to look at the slots of a key at an instant of the clock that goes on during a suspension.
+pub(crate) struct SlotLook {
+    pub(crate) slots: Arc<SlotsOfKey>,
+    pub(crate) at: Moment,
+}
+
+/// The way of orders to the worker.
+#[derive(Clone, Debug)]
+pub(crate) struct SlotSender(pub(crate) mpsc::UnboundedSender<SlotLook>);
+
+impl SlotOutbox for SlotSender {
+    fn look_at(&self, slots: &Arc<SlotsOfKey>, at: Moment) {
+        // Without a worker the slots end by themselves.
+        let _ = self.0.send(SlotLook { slots: Arc::clone(slots), at });
+    }
+
+    fn has_notices(&self) -> bool {
+        false
+    }
+}
+
+/// The most messages of one script call.
+const MAX_MESSAGES: usize = 64;
+
+/// The looks that are not due yet, by their instants. Their number keeps the order of equal ones.
+type LaterLooks = BTreeMap<(Moment, u64), Arc<SlotsOfKey>>;
+
+/// What the worker does next about slots.
+enum NextStep {
+    Order(Option<SlotLook>),
+    Look,
+}
+
+/// Messages of one script call: those of one process about keys in one slot.
+type Batch = Vec<(Arc<SlotsOfKey>, RedisKey, DueMessage)>;
+
+impl Worker {
+    /// Looks at slots as ordered, until all senders are dropped.
+    pub(super) async fn serve_slots(self: Rc<Self>, mut orders: mpsc::UnboundedReceiver<SlotLook>) {
+        let (mut later, mut number) = (LaterLooks::new(), 0);
+        loop {
+            let first = later.first_key_value().map(|((at, _), _)| *at);
+            let mut order = match self.next_step(&mut orders, first).await {
+                NextStep::Order(None) => return,
+                NextStep::Order(order) => order,
+                NextStep::Look => None,
+            };
+            while let Some(SlotLook { slots, at }) = order {
+                number += 1;
+                later.insert((at, number), slots);
+                order = orders.try_recv().ok();
+            }
+            self.look_at_due(&mut later);
+        }
+    }
+
+    async fn next_step(&self, orders: &mut mpsc::UnboundedReceiver<SlotLook>, first: Option<Moment>) -> NextStep {
+        let Some(first) = first else { return NextStep::Order(orders.recv().await) };
+        let clock = &self.context.clock;
+        let mut sleep = pin!(clock.sleep(clock.now_with_suspend().until(first)));
+        poll_fn(|context| match orders.poll_recv(context) {
+            Poll::Ready(order) => Poll::Ready(NextStep::Order(order)),
+            Poll::Pending => sleep.as_mut().poll(context).map(|_| NextStep::Look),
+        })
+        .await
+    }
+
+    /// Looks at the slots that are due, and sends their messages.
+    fn look_at_due(self: &Rc<Self>, later: &mut LaterLooks) {
+        let now = self.context.clock.now_with_suspend();
+        let mut batches: BTreeMap<(SlotProcessId, u16), Batch> = BTreeMap::new();
+        while let Some(due) = later.first_entry().filter(|first| first.key().0 <= now) {
+            let ((at, _), slots) = due.remove_entry();
+            let (message, lost) = slots.look(at);
+            report_lost(lost);
+            if let Some(message) = message {
+                let key = self.context.naming.slots_key(slots.key());
+                let batch = batches.entry((message.process, key.slot)).or_default();
+                batch.push((slots, key, message));
+            }
+        }
+        for ((process, _), mut batch) in batches {
+            while !batch.is_empty() {
+                let rest = batch.split_off(batch.len().min(MAX_MESSAGES));
+                drop(spawn_local(Rc::clone(self).send_messages(process, batch)));
+                batch = rest;
+            }
+        }
+    }
+
+    async fn send_messages(self: Rc<Self>, process: SlotProcessId, batch: Batch) {
+        let messages = batch.iter().map(|(_, key, due)| (key.clone(), due.message)).collect();
+        match self.call_slots(SlotOperation::Send { process, messages }).await {
+            Ok(reply) => match decode_messages(&reply, batch.len()) {
+                Ok(replies) => {
+                    for ((slots, _, due), reply) in batch.iter().zip(&replies) {
+                        report_lost(slots.replied(due, reply));
+                    }
+                }
+                Err(error) => fail_all(&batch, &error),
+            },
+            Err(error) => fail_all(&batch, &error),
+        }
+    }
+
+    /// Calls the script of slots.
+    async fn call_slots(&self, operation: SlotOperation) -> Result<Value, Error> {
+        let (command, deadline) = (Command::slots(operation), Deadline::after(self.context.deadline));
+        let (attempt, mut no_permit) = (Attempt::default(), None);
+        match timeout_at(deadline.instant, self.topology.call(&command, &attempt, &mut no_permit)).await {
+            Ok(reply) => Ok(reply?),
+            Err(_) => {
+                attempt.report_timeout();
+                Err(deadline.no_reply_error())
+            }
+        }
+    }
+}
+
+fn fail_all(batch: &Batch, error: &Error) {
+    batch.iter().for_each(|(slots, _, due)| slots.failed(due, error));
+}
+
+/// Logs that calls go on without their slots.
+fn report_lost(lost: u32) {
+    if lost > 0 {
+        notify(move || {
+            tracing::warn!(
+                target: TARGET,
+                lost,
+                "slots of running calls are lost: this process stood still, or did not reach Redis, for most of a slot time"
+            );
+        });
+    }
+}
