@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use crate::concurrency::message::SlotProcessId;
 use crate::request::Request;
 use crate::request::once::ReceiptId;
 use crate::store::redis::slot::{self, slot_of_name, slot_of_tag};
@@ -51,6 +52,18 @@ impl Naming {
             (Layout::Compact, Algorithm::TokenBucket) => b"}:tb:",
             (Layout::Compact, Algorithm::LeakyBucket) => b"}:lb:",
         };
+        let mut name = self.key_part(key, tag);
+        name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
+        name
+    }
+
+    /// Writes the name of a key's slots. They have no window.
+    fn slots_name(&self, key: &Key) -> KeyName {
+        self.key_part(key, b"}:cc")
+    }
+
+    /// Writes the prefix, the key and the end of its hash tag.
+    fn key_part(&self, key: &Key, tag: &[u8]) -> KeyName {
         // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace. Each call
         // writes its name, so it takes no detour by `fmt::Arguments`.
         let mut name = KeyName::EMPTY;
@@ -62,7 +75,6 @@ impl Naming {
             NamedKey { secret: Some(secret), key } => drop(secret.write(key, &mut name)),
         }
         name.push(tag);
-        name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
         name
     }
 
@@ -99,6 +111,22 @@ impl Naming {
     fn redis_key(&self, request: &Request<'_>) -> RedisKey {
         let name = self.key_name(request);
         RedisKey { slot: self.slot(&name), name }
+    }
+
+    /// Returns the key of the slots that calls of this key hold.
+    pub(crate) fn slots_key(&self, key: &Key) -> RedisKey {
+        let name = self.slots_name(key);
+        RedisKey { slot: self.slot(&name), name }
+    }
+
+    /// The start of the names of channels on which processes are told to send a message about their slots.
+    pub(crate) fn notice_channel_prefix(&self) -> String {
+        format!("{}:notices:", self.prefix)
+    }
+
+    /// The channel of a process: its id in hex.
+    pub(crate) fn notice_channel(&self, process: SlotProcessId) -> String {
+        format!("{}{:016x}", self.notice_channel_prefix(), u64::from_be_bytes(process))
     }
 
     /// Returns the slot of a name; 0 where there is one server.

@@ -4,6 +4,7 @@ use crate::clock::Clock;
 
 pub(crate) mod command;
 pub(crate) mod reply;
+pub(crate) mod slots;
 #[cfg(test)]
 mod fuzz;
 
@@ -42,10 +43,15 @@ pub(crate) enum Program {
     Decide,
     /// Many decisions, each about one counter.
     Batch,
+    /// The slots of calls that run at once.
+    Slots,
 }
 
+/// The number of programs.
+pub(crate) const PROGRAMS: usize = 3;
+
 impl Program {
-    pub(crate) const ALL: [Self; 2] = [Self::Decide, Self::Batch];
+    pub(crate) const ALL: [Self; PROGRAMS] = [Self::Decide, Self::Batch, Self::Slots];
 
     const fn source(self) -> &'static str {
         match self {
@@ -53,6 +59,7 @@ impl Program {
             Self::Batch => {
                 script!(["script/lua/sliding_simple.lua"], "script/lua/sliding_at_once.lua", "script/lua/batch.lua")
             }
+            Self::Slots => concat!(include_str!("script/lua/clock.lua"), include_str!("script/lua/slots.lua")),
         }
     }
 }
@@ -65,7 +72,7 @@ const SERVER_TIME: &str = "redis.call('TIME')";
 const GIVEN_TIME: &str = "{ ARGV[#ARGV - 1], ARGV[#ARGV] }";
 
 /// The source of each program, in the order of [`Program::ALL`].
-pub(crate) fn sources(clock: &Clock) -> [String; 2] {
+pub(crate) fn sources(clock: &Clock) -> [String; PROGRAMS] {
     Program::ALL.map(|program| match clock {
         Clock::System => program.source().to_owned(),
         #[cfg(feature = "test-util")]

@@ -25,7 +25,7 @@ use crate::store::redis::health::{ServerHealth, StoreHealth};
 use crate::store::redis::naming::{Naming, RedisKey};
 use crate::store::redis::pipelined::{DirectReply, ReplyBound, WriteLoan};
 use crate::store::redis::script::command::{Action, Command};
-use crate::store::redis::script::{Program, sources};
+use crate::store::redis::script::{PROGRAMS, Program, sources};
 use crate::store::redis::server::DataConnection;
 use crate::{Error, ErrorKind, Key, Layout, Limit};
 
@@ -44,7 +44,7 @@ pub(super) struct ConnectionState {
     pub(super) last_reply_at: Cell<Instant>,
     pub(super) round_trip: RoundTrip,
     /// The digests of the programs, in the order of [`Program::ALL`].
-    digests: RefCell<[Arc<str>; 2]>,
+    digests: RefCell<[Arc<str>; PROGRAMS]>,
     /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
     script_epoch: Cell<u64>,
     loading: Mutex<()>,
@@ -78,7 +78,7 @@ impl ServerConnection {
             cause: RefCell::default(),
             last_reply_at: Cell::new(Instant::now()),
             round_trip: RoundTrip::default(),
-            digests: RefCell::new([Arc::from(""), Arc::from("")]),
+            digests: RefCell::new([""; PROGRAMS].map(Arc::from)),
             script_epoch: Cell::new(0),
             loading: Mutex::new(()),
             is_liveness_check_running: Cell::new(false),
@@ -198,7 +198,7 @@ impl ServerConnection {
     }
 
     /// Loads the scripts, unless they were loaded since `script_epoch` was read.
-    pub(crate) async fn load_scripts(&self, script_epoch: u64, sources: &[String; 2]) -> Result<(), Error> {
+    pub(crate) async fn load_scripts(&self, script_epoch: u64, sources: &[String; PROGRAMS]) -> Result<(), Error> {
         let _loading = self.state.loading.lock().await;
         if self.state.script_epoch.get() == script_epoch {
             for (program, source) in sources.iter().enumerate() {
@@ -397,7 +397,7 @@ fn probe_command(name: &str, layout: Layout) -> Command {
 
 /// The settings and the local state of one worker, as its connections use them.
 pub(crate) struct ConnectionContext {
-    pub(crate) scripts: [String; 2],
+    pub(crate) scripts: [String; PROGRAMS],
     pub(crate) clock: Clock,
     pub(crate) naming: Arc<Naming>,
     /// The limiter's own deadline. A server that comes back must reply within it.

@@ -355,14 +355,7 @@ impl Command {
             }
             CommandBody::Batch(entries) => push_batch(entries, &mut command),
         }
-        match clock {
-            Clock::System => {}
-            #[cfg(feature = "test-util")]
-            Clock::Manual(_) => {
-                let micros = clock.now().micros();
-                command.arg(micros / 1_000_000).arg(micros % 1_000_000);
-            }
-        }
+        push_time(clock, &mut command);
         command
     }
 
@@ -393,6 +386,18 @@ impl Command {
             calls: (!is_charge).then_some(calls),
         };
         reply::decode_batch(reply, entries.iter().map(calls), leases)
+    }
+}
+
+/// Adds the time of a manual clock, with which the script replaces its server's.
+pub(super) fn push_time(clock: &Clock, command: &mut Cmd) {
+    match clock {
+        Clock::System => {}
+        #[cfg(feature = "test-util")]
+        Clock::Manual(_) => {
+            let micros = clock.now().micros();
+            command.arg(micros / 1_000_000).arg(micros % 1_000_000);
+        }
     }
 }
 

@@ -325,7 +325,7 @@ fn decode_lone(packed: &[u8], entry: EntryCalls) -> Result<BatchEntryReply, Erro
     decoded.ok_or_else(unexpected_reply)
 }
 
-fn unexpected_reply() -> Error {
+pub(super) fn unexpected_reply() -> Error {
     Error::new(ErrorKind::Protocol, "unexpected reply from the rate-limit script")
 }
 

@@ -1,4 +1,4 @@
-//! Both scripts on a server, under a clock that the test moves.
+//! Both scripts of decisions on a server, under a clock that the test moves.
 
 use std::cell::RefCell;
 
@@ -38,7 +38,8 @@ impl LoadedScripts {
     fn with_sources(change: impl Fn(String) -> String) -> Self {
         let clock = ManualClock::new();
         let mut client = RedisServer::timeless().client().expect("the server accepts connections");
-        let digests = sources(&Clock::Manual(clock.clone())).map(|source| {
+        let [decide, batch, _] = sources(&Clock::Manual(clock.clone()));
+        let digests = [decide, batch].map(|source| {
             let digest = client.call(&["SCRIPT", "LOAD", &change(source)]).expect("the server replies");
             String::from_utf8(digest.bytes()).expect("a digest is text")
         });
