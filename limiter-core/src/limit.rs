@@ -140,12 +140,6 @@ impl Limit {
         }
     }
 
-    pub const fn is_concurrent(&self) -> bool {
-        false
-    } // STUB
-    pub fn concurrent(max: u32) -> Result<Self, Error> {
-        Self::new(max, Duration::from_secs(1))
-    } // STUB
     /// The number of permits in any window.
     #[must_use]
     pub const fn max(&self) -> u32 {

@@ -11,7 +11,7 @@ use super::grant::Grant;
 use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
 use super::message::{SlotMessage, SlotProcessId, SlotReply};
 use crate::clock::Moment;
-use crate::store::redis::script::slots::model::StoredSlots;
+use crate::store::redis::StoredSlots;
 
 mod judge;
 mod schedules;
@@ -431,7 +431,12 @@ fn real_time(at: Moment, drift: i64) -> u64 {
 }
 
 fn exponential(random: &mut Random, mean: u64) -> u64 {
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a random time")]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a random time"
+    )]
     let time = -(((random.any() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() * mean as f64;
     time as u64
 }

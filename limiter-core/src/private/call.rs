@@ -149,7 +149,7 @@ impl<'a> AnnotatedCall<'a> {
         pending: Pending<'a>,
     ) -> impl Future<Output = Result<RuleDecision, Error>> {
         let fail = move |error| self.deny_unplanned(inside, error);
-        inside.plan_and_decide(move || self.plan(inside, own), fail, self.max_wait, pending)
+        inside.plan_and_decide(move || self.plan(inside, own), fail, self.max_wait, pending, None)
     }
 
     /// Denies a call with too many requests, which no handler and no policy admits.

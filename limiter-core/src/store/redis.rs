@@ -43,6 +43,8 @@ use endpoint::worker_stopped;
 use health::HealthBoard;
 use naming::{Naming, RedisKeys};
 use script::command::Action;
+#[cfg(test)]
+pub(crate) use script::slots::model::StoredSlots;
 #[cfg(feature = "rules")]
 use shared_rules::{ReplyTo, RulesCall};
 use worker::call::CallResult;
@@ -57,6 +59,7 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::clock::Clock;
+use crate::concurrency::SlotOutbox;
 use crate::health::{Health, HealthObservers, HealthState};
 use crate::local::{Local, StoreTicket};
 use crate::metrics::BatchSizes;

@@ -37,7 +37,8 @@ impl Judge {
     pub(super) fn started(&mut self, process: usize, call: usize, cost: u16) {
         self.started += 1;
         self.processes[process].calls.insert(call, cost);
-        let in_use: u32 = self.processes.iter().flat_map(|process| process.calls.values()).map(|cost| u32::from(*cost)).sum();
+        let in_use: u32 =
+            self.processes.iter().flat_map(|process| process.calls.values()).map(|cost| u32::from(*cost)).sum();
         if !self.has_lost_data {
             self.most_above = self.most_above.max(in_use.saturating_sub(self.max.into()));
         }

@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 
 use super::Program;
 use super::reply::{self, BatchReply, EntryCalls};
+use super::slots::SlotArguments;
 use crate::clock::Clock;
 use crate::local::leases::LeaseId;
 use crate::request::settlement::CounterChange;
@@ -112,6 +113,7 @@ pub(crate) struct Command {
 pub(crate) enum CommandBody {
     Decision(DecisionBody),
     Batch(Vec<BatchEntry>),
+    Slots(SlotArguments),
 }
 
 /// The body of a command about one decision.
@@ -320,6 +322,7 @@ impl Command {
         match self.body {
             CommandBody::Decision(_) => Program::Decide,
             CommandBody::Batch(_) => Program::Batch,
+            CommandBody::Slots(_) => Program::Slots,
         }
     }
 
@@ -354,6 +357,7 @@ impl Command {
                 }
             }
             CommandBody::Batch(entries) => push_batch(entries, &mut command),
+            CommandBody::Slots(arguments) => arguments.push_to(&mut command),
         }
         push_time(clock, &mut command);
         command
@@ -362,7 +366,7 @@ impl Command {
     pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
         let (limits, observed, format): (&[Limit], _, _) = match &self.body {
             CommandBody::Decision(decision) => (&decision.limits, decision.observed, decision.format),
-            CommandBody::Batch(_) => (&[], 0, ReplyFormat::Decision),
+            CommandBody::Batch(_) | CommandBody::Slots(_) => (&[], 0, ReplyFormat::Decision),
         };
         let (enforced, observed) = limits.split_at(limits.len().saturating_sub(observed));
         match format {
@@ -390,7 +394,7 @@ impl Command {
 }
 
 /// Adds the time of a manual clock, with which the script replaces its server's.
-pub(super) fn push_time(clock: &Clock, command: &mut Cmd) {
+fn push_time(clock: &Clock, command: &mut Cmd) {
     match clock {
         Clock::System => {}
         #[cfg(feature = "test-util")]

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::command::push_time;
+use super::command::{Command, CommandBody};
 use super::reply::unexpected_reply;
 use crate::Error;
-use crate::clock::Clock;
 use crate::concurrency::message::{SlotMessage, SlotProcessId, SlotReply, SlotState};
 use crate::store::redis::naming::RedisKey;
 
@@ -18,7 +17,7 @@ pub(crate) mod model;
 mod tests;
 
 /// One call of the script.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum SlotOperation {
     /// Messages of one process, each about a key. All keys are in one slot.
     Send { process: SlotProcessId, messages: Vec<(RedisKey, SlotMessage)> },
@@ -48,32 +47,46 @@ const HOLDER_BYTES: usize = 16;
 /// The reply to a reset.
 const DONE: Value = Value::Int(1);
 
-impl SlotOperation {
-    /// The slot of its keys.
-    pub(crate) fn slot(&self) -> u16 {
-        match self {
-            Self::Send { messages, .. } => messages.first().map_or(0, |(key, _)| key.slot),
-            Self::Peek(key) | Self::Reset(key) => key.slot,
-        }
-    }
+/// The arguments of a command about slots.
+#[derive(Debug)]
+pub(crate) enum SlotArguments {
+    Send {
+        process: SlotProcessId,
+        /// The packed messages.
+        messages: Vec<u8>,
+        /// Notices go to the channels with this prefix.
+        channel_prefix: String,
+    },
+    Peek,
+    Reset,
+}
 
-    /// The EVALSHA command for the script with this digest. With a manual clock it carries the time. Notices go to the
-    /// channels with this prefix.
-    pub(crate) fn with_digest(&self, sha: &str, clock: &Clock, channel_prefix: &str) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(sha);
-        match self {
+impl SlotOperation {
+    /// The command, whose notices go to the channels with this prefix.
+    pub(crate) fn command(self, channel_prefix: &str) -> Command {
+        let (keys, arguments) = match self {
             Self::Send { process, messages } => {
-                command.arg(messages.len());
-                messages.iter().for_each(|(key, _)| drop(command.arg(&*key.name)));
-                let packed: Vec<u8> = messages.iter().flat_map(|(_, message)| encode(message)).collect();
-                command.arg("send").arg(process).arg(packed).arg(channel_prefix);
+                let packed = messages.iter().flat_map(|(_, message)| encode(message)).collect();
+                let channel_prefix = channel_prefix.to_owned();
+                let keys = messages.into_iter().map(|(key, _)| key).collect();
+                (keys, SlotArguments::Send { process, messages: packed, channel_prefix })
             }
-            Self::Peek(key) => drop(command.arg(1).arg(&*key.name).arg("peek")),
-            Self::Reset(key) => drop(command.arg(1).arg(&*key.name).arg("reset")),
+            Self::Peek(key) => (vec![key], SlotArguments::Peek),
+            Self::Reset(key) => (vec![key], SlotArguments::Reset),
+        };
+        Command { keys, body: CommandBody::Slots(arguments) }
+    }
+}
+
+impl SlotArguments {
+    pub(crate) fn push_to(&self, command: &mut Cmd) {
+        match self {
+            Self::Send { process, messages, channel_prefix } => {
+                command.arg("send").arg(process).arg(&messages[..]).arg(channel_prefix);
+            }
+            Self::Peek => drop(command.arg("peek")),
+            Self::Reset => drop(command.arg("reset")),
         }
-        push_time(clock, &mut command);
-        command
     }
 }
 

@@ -21,7 +21,6 @@ use crate::concurrency::{DueMessage, SlotOutbox, SlotsOfKey};
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::naming::RedisKey;
 use crate::store::redis::notifier::notify;
-use crate::store::redis::script::command::Command;
 use crate::store::redis::script::slots::{SlotOperation, decode_messages};
 use crate::{Error, TARGET};
 
@@ -132,7 +131,8 @@ impl Worker {
 
     /// Calls the script of slots.
     async fn call_slots(&self, operation: SlotOperation) -> Result<Value, Error> {
-        let (command, deadline) = (Command::slots(operation), Deadline::after(self.context.deadline));
+        let command = operation.command(&self.context.naming.notice_channel_prefix());
+        let deadline = Deadline::after(self.context.deadline);
         let (attempt, mut no_permit) = (Attempt::default(), None);
         match timeout_at(deadline.instant, self.topology.call(&command, &attempt, &mut no_permit)).await {
             Ok(reply) => Ok(reply?),

@@ -9,6 +9,7 @@ use redis::{Arg, Value};
 use super::model::{MAX_ENTRIES, StoredSlots};
 use super::*;
 use crate::Key;
+use crate::clock::Clock;
 use crate::clock::ManualClock;
 use crate::store::redis::naming::Naming;
 use crate::store::redis::script::{Program, sources};
@@ -62,7 +63,7 @@ impl Script {
 
     fn call(&mut self, operation: &SlotOperation) -> Value {
         let clock = Clock::Manual(self.clock.clone());
-        let command = operation.with_digest(&self.digest, &clock, &self.naming.notice_channel_prefix());
+        let command = operation.clone().command(&self.naming.notice_channel_prefix()).with_digest(&self.digest, &clock);
         let arguments: Vec<&[u8]> =
             command.args_iter().map(|argument| if let Arg::Simple(bytes) = argument { bytes } else { &[] }).collect();
         match self.client.call(&arguments).expect("the server replies") {
@@ -156,7 +157,7 @@ fn a_key_expires_after_its_last_end() {
     let mut send = |number, message| {
         let messages = vec![(key.clone(), message)];
         let operation = SlotOperation::Send { process: process(number), messages };
-        let command = operation.with_digest(&digest, &Clock::System, "x:");
+        let command = operation.command("x:").with_digest(&digest, &Clock::System);
         let arguments: Vec<&[u8]> =
             command.args_iter().map(|argument| if let Arg::Simple(bytes) = argument { bytes } else { &[] }).collect();
         assert!(matches!(client.call(&arguments), Ok(Reply::Bulk(_))));
