@@ -25,9 +25,20 @@ pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
-    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, counted_by, key, limit, limit_from,
-    limit_of, limiter,
+    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, concurrent, concurrent_of, counted_by, key,
+    limit, limit_from, limit_of, limiter,
 };
+
+/// The slots that an annotated call holds until its body has ended. Without one, it holds none.
+#[derive(Debug, Default)]
+pub struct HeldSlots(());
+
+impl HeldSlots {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(())
+    }
+}
 
 /// Returns the error of an option that is out of its range.
 #[must_use]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::decision::DecisionContext;
 use crate::limiter::{FastDecision, Inside, RuleDecision};
 use crate::local::StoreTicket;
-use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
+use crate::private::{AnnotatedFunction, HeldSlots, LimiterHandle, RuleRequest};
 use crate::request::Request;
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RuleUse};
 use crate::run::block_on;
@@ -17,13 +17,14 @@ use crate::{Denied, Error, OnError};
 /// Takes the permits of an annotated call for all rules that apply. Waits for them up to `max_wait`.
 ///
 /// A rule that does not apply is `None`. Returns the denial of a denied call, with the index of the rule that denied
-/// it.
+/// it. The slots of an allowed call are in `held`.
 #[inline]
 pub fn denied(
     function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    _held: &mut HeldSlots,
 ) -> impl Future<Output = Option<(usize, Denied)>> {
     CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter)
 }
@@ -35,6 +36,7 @@ pub fn decide(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    _held: &mut HeldSlots,
 ) -> impl Future<Output = Option<Result<(usize, Denied), Error>>> {
     CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter)
 }
@@ -45,8 +47,9 @@ pub fn denied_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Option<(usize, Denied)> {
-    block_on(denied(function, limiter, rules, max_wait))
+    block_on(denied(function, limiter, rules, max_wait, held))
 }
 
 /// Blocking form of [`decide`].
@@ -55,8 +58,9 @@ pub fn decide_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Option<Result<(usize, Denied), Error>> {
-    block_on(decide(function, limiter, rules, max_wait))
+    block_on(decide(function, limiter, rules, max_wait, held))
 }
 
 /// A call of an annotated function, with the requests of its rules.
@@ -298,7 +302,8 @@ mod tests {
     #[test]
     fn the_future_of_a_decision_and_its_rules_are_small() {
         let rules = [Some(RuleRequest::with_limit(Key::new("a"), Ok(limit(5, 10_000)), 1))];
-        let future = denied(&FUNCTION, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO);
+        let mut held = HeldSlots::new();
+        let future = denied(&FUNCTION, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO, &mut held);
         let (future, rules) = (size_of_val(&future), size_of_val(&rules));
         assert!(future + rules <= 256, "{future} and {rules} bytes");
     }

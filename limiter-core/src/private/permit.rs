@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::decision::DecisionContext;
 use crate::limiter::RuleDecision;
 use crate::private::call::AnnotatedCall;
-use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
+use crate::private::{AnnotatedFunction, HeldSlots, LimiterHandle, RuleRequest};
 use crate::run::block_on;
 use crate::{Decision, Denied, Error, Limiter, Permit};
 
@@ -21,6 +21,7 @@ pub async fn allowed(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    _held: &mut HeldSlots,
 ) -> Result<Permit, (usize, Denied)> {
     match decide_with_permit(function, &limiter, rules, max_wait, false).await {
         Ok(decided) => decided.map(|allowed| Permit::new(allowed, limiter)),
@@ -38,6 +39,7 @@ pub async fn try_allowed(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    _held: &mut HeldSlots,
 ) -> Result<Permit, Result<(usize, Denied), Error>> {
     match decide_with_permit(function, &limiter, rules, max_wait, true).await {
         Ok(decided) => decided.map(|allowed| Permit::new(allowed, limiter)).map_err(Ok),
@@ -54,8 +56,9 @@ pub fn allowed_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Result<Permit, (usize, Denied)> {
-    block_on(allowed(function, limiter, rules, max_wait))
+    block_on(allowed(function, limiter, rules, max_wait, held))
 }
 
 /// Blocking form of [`try_allowed`].
@@ -67,8 +70,9 @@ pub fn try_allowed_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Result<Permit, Result<(usize, Denied), Error>> {
-    block_on(try_allowed(function, limiter, rules, max_wait))
+    block_on(try_allowed(function, limiter, rules, max_wait, held))
 }
 
 /// Settles the rules of a call for which `actual` has a number, in the order of the function's rules. It does not wait for

@@ -43,13 +43,14 @@ impl Naming {
 
     /// Writes the name of a request's counter.
     fn key_name(&self, Request { key, limit, .. }: &Request<'_>) -> KeyName {
-        let tag = match (limit.layout(), limit.algorithm()) {
+        let tag: &[u8] = match (limit.layout(), limit.algorithm()) {
             (Layout::Zset, _) => return KeyName::from(&*key.spring_set_name()),
             (Layout::Compact, Algorithm::SlidingWindow) => b"}:sw:",
             (Layout::Compact, Algorithm::FixedWindow) => b"}:fw:",
             (Layout::Compact, Algorithm::SlidingCounter) => b"}:sc:",
             (Layout::Compact, Algorithm::TokenBucket) => b"}:tb:",
             (Layout::Compact, Algorithm::LeakyBucket) => b"}:lb:",
+            (Layout::Compact, Algorithm::Concurrent) => b"}:cc",
         };
         // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace. Each call
         // writes its name, so it takes no detour by `fmt::Arguments`.
@@ -62,7 +63,9 @@ impl Naming {
             NamedKey { secret: Some(secret), key } => drop(secret.write(key, &mut name)),
         }
         name.push(tag);
-        name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
+        if !limit.is_concurrent() {
+            name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
+        }
         name
     }
 
