@@ -98,7 +98,8 @@ impl CounterState {
     /// Creates a counter of which nothing is taken.
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         match algorithm {
-            Algorithm::SlidingWindow => Self::SlidingWindow(Log::default()),
+            // No plan brings calls at once here. They would be denied after `max`.
+            Algorithm::SlidingWindow | Algorithm::Concurrent => Self::SlidingWindow(Log::default()),
             Algorithm::FixedWindow => Self::FixedWindow(WindowCounter::default()),
             Algorithm::SlidingCounter => Self::SlidingCounter(WindowPair::default()),
             Algorithm::TokenBucket => Self::TokenBucket(Bucket::default()),
@@ -175,8 +176,8 @@ impl CounterState {
     /// bucket as many beyond the limit as it holds.
     pub(crate) fn room(&self, input: &AlgorithmInput) -> u32 {
         let most = match input.kind.algorithm {
-            Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::SlidingCounter => u32::MAX.into(),
             Algorithm::TokenBucket | Algorithm::LeakyBucket => capacity(input) + u64::from(input.burst),
+            _ => u32::MAX.into(),
         };
         u32::try_from(most.saturating_sub(self.used(input))).unwrap_or(u32::MAX)
     }
@@ -230,10 +231,10 @@ impl CounterState {
 /// The permits that count while a limit is used up, and not exceeded.
 fn capacity(input: &AlgorithmInput) -> u64 {
     match input.kind.algorithm {
-        Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::SlidingCounter => input.max.into(),
         Algorithm::TokenBucket => input.burst.into(),
         // One permit passes while `burst` are queued.
         Algorithm::LeakyBucket => u64::from(input.burst) + 1,
+        _ => input.max.into(),
     }
 }
 

@@ -207,6 +207,8 @@ impl Display for PolicyMember {
         let Quota { name, limit, .. } = &self.0;
         write!(f, "\"{name}\";q={}", limit.max())?;
         match limit.window() {
+            // A limit of calls at once has none.
+            Duration::ZERO => Ok(()),
             window if window.subsec_nanos() == 0 => write!(f, ";w={}", window.as_secs()),
             _ => Ok(()),
         }

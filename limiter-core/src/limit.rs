@@ -1,18 +1,19 @@
-//! Limits: the number of permits in any window, with an algorithm and a layout.
+//! Limits: the number of permits in any window, with an algorithm and a layout, or the number of calls at once.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use limiter_syntax::MAX_WINDOW_MILLIS;
+use limiter_syntax::{MAX_CONCURRENT, MAX_WINDOW_MILLIS};
 
 use crate::error::NamedValue;
 use crate::{Error, ErrorKind};
 
 mod parse;
 
-pub(crate) use limiter_syntax::WindowText;
+pub(crate) use parse::WindowName;
 
-/// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window).
+/// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window), or of at most `max` calls
+/// [at once](Limit::concurrent).
 ///
 /// A limit is an argument of each decision and is not stored. A changed `max` takes effect with the next call and keeps
 /// the history. A changed window or algorithm starts a new history.
@@ -36,6 +37,13 @@ pub struct Limit {
     layout: Layout,
 }
 
+/// The window that a limit of calls at once has inside. No division by it fails, and a counter that meets such a limit all
+/// the same denies calls after `max`.
+const CONCURRENT_WINDOW: NonZeroU64 = match NonZeroU64::new(MAX_WINDOW_MILLIS) {
+    Some(millis) => millis,
+    None => NonZeroU64::MIN,
+};
+
 /// The algorithm that counts a limit's permits.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,6 +64,11 @@ pub enum Algorithm {
     /// With [`Limiter::wait`](crate::Limiter::wait) a call gets its turn at once. Without waiting a call is allowed
     /// only if no other is ahead of it.
     LeakyBucket,
+    /// No window, but slots: at most `max` calls at once. A call has its slot until it ends.
+    ///
+    /// It is that of [`Limit::concurrent`] alone, so neither a rule nor the attribute can name it as its `algorithm`: write
+    /// the limit as `50 concurrent`.
+    Concurrent,
 }
 
 impl Algorithm {
@@ -67,6 +80,7 @@ impl Algorithm {
 
 impl NamedValue for Algorithm {
     const OPTION: &'static str = "algorithm";
+    // A text of a limit names the one that is not here.
     const VALUES: &'static [Self] =
         &[Self::SlidingWindow, Self::FixedWindow, Self::SlidingCounter, Self::TokenBucket, Self::LeakyBucket];
 
@@ -77,6 +91,7 @@ impl NamedValue for Algorithm {
             Self::SlidingCounter => "sliding_counter",
             Self::TokenBucket => "token_bucket",
             Self::LeakyBucket => "leaky_bucket",
+            Self::Concurrent => "concurrent",
         }
     }
 }
@@ -128,6 +143,51 @@ impl Limit {
         }
     }
 
+    /// Creates a limit of at most `max` calls at once, 1 to 65 535, over all processes that share the store.
+    ///
+    /// A call has a slot from its decision to its end. There is no window: [`window`](Limit::window) is zero.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Algorithm, Limit};
+    ///
+    /// let limit = Limit::concurrent(50)?;
+    /// assert_eq!(limit, "50 concurrent".parse()?);
+    /// assert_eq!((limit.max(), limit.algorithm()), (50, Algorithm::Concurrent));
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLimit`] when `max` is out of its range.
+    pub fn concurrent(max: u32) -> Result<Self, Error> {
+        Self::checked_concurrent(max).ok_or_else(|| {
+            let problem = match max {
+                0 => "`concurrent` must be at least 1, got 0: write the number of calls at once".to_owned(),
+                _ => format!("`concurrent` must be at most {MAX_CONCURRENT}, got {max}: write fewer calls at once"),
+            };
+            Error::new(ErrorKind::InvalidLimit, problem)
+        })
+    }
+
+    pub(crate) const fn checked_concurrent(max: u32) -> Option<Self> {
+        match NonZeroU32::new(max) {
+            Some(max) if max.get() <= MAX_CONCURRENT => Some(Self {
+                max,
+                window_millis: CONCURRENT_WINDOW,
+                algorithm: Algorithm::Concurrent,
+                burst: None,
+                layout: Layout::Compact,
+            }),
+            _ => None,
+        }
+    }
+
+    /// The limit of calls at once that is nearest to an invalid one.
+    pub(crate) fn nearest_concurrent(max: u32) -> Self {
+        let nearest = Self::nearest(max.min(MAX_CONCURRENT), Limit::MAX_WINDOW);
+        Self { algorithm: Algorithm::Concurrent, ..nearest }
+    }
+
     /// The valid limit that is nearest to an invalid one. The denial of an invalid limit carries it.
     pub(crate) fn nearest(max: u32, window: Duration) -> Self {
         let millis = u64::try_from(window.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_WINDOW_MILLIS);
@@ -140,21 +200,33 @@ impl Limit {
         }
     }
 
-    /// The number of permits in any window.
+    /// The number of permits in any window, or of calls at once.
     #[must_use]
     pub const fn max(&self) -> u32 {
         self.max.get()
     }
 
-    /// The time for which a permit counts after it was taken, in whole milliseconds.
+    /// The time for which a permit counts after it was taken, in whole milliseconds. Zero for calls at once, whose slots
+    /// count until they end.
     #[must_use]
     pub const fn window(&self) -> Duration {
-        Duration::from_millis(self.window_millis.get())
+        if self.is_concurrent() { Duration::ZERO } else { Duration::from_millis(self.window_millis.get()) }
+    }
+
+    /// Returns whether it limits calls at once: see [`concurrent`](Limit::concurrent).
+    #[must_use]
+    pub const fn is_concurrent(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Concurrent)
     }
 
     /// Returns the limit with another algorithm, and with that algorithm's default burst and layout.
+    ///
+    /// No limit of a window becomes one of calls at once, or the reverse: it stays as it is.
     #[must_use]
     pub const fn with_algorithm(self, algorithm: Algorithm) -> Self {
+        if self.is_concurrent() || matches!(algorithm, Algorithm::Concurrent) {
+            return self;
+        }
         let layout = match algorithm {
             Algorithm::SlidingWindow => self.layout,
             _ => Layout::Compact,
@@ -170,6 +242,9 @@ impl Limit {
         let problem = match (NonZeroU32::new(burst), self.algorithm) {
             (None, _) => "`burst` must be at least 1, got 0: leave it out for the default of `max`".to_owned(),
             (burst, Algorithm::TokenBucket | Algorithm::LeakyBucket) => return Ok(Self { burst, ..self }),
+            (_, Algorithm::Concurrent) => {
+                format!("`burst` must be left out for `Concurrent`, got {burst}: remove it, or raise `max`")
+            }
             (_, algorithm) => format!(
                 "`burst` must be left out for `{algorithm:?}`, got {burst}: write `Algorithm::TokenBucket` or \
                  `Algorithm::LeakyBucket`, or remove it"
@@ -228,6 +303,7 @@ impl Limit {
         }
     }
 
+    /// The window in milliseconds. Never zero: see [`CONCURRENT_WINDOW`].
     pub(crate) const fn window_millis(&self) -> u64 {
         self.window_millis.get()
     }
@@ -255,7 +331,7 @@ impl Limit {
             u64::try_from(millis).unwrap_or(u64::MAX).max(window)
         };
         match self.algorithm {
-            Algorithm::SlidingWindow | Algorithm::FixedWindow => window,
+            Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::Concurrent => window,
             Algorithm::SlidingCounter => 2 * window,
             // A charge may overdraw a bucket by its burst.
             Algorithm::TokenBucket => refill_millis(2 * u64::from(self.burst())),
@@ -266,6 +342,9 @@ impl Limit {
 
 /// Returns the message for a sorted set with an algorithm that does not support it.
 fn layout_problem(algorithm: Algorithm) -> String {
+    if algorithm == Algorithm::Concurrent {
+        return "`layout` must be `Layout::Compact` for `Concurrent`, got `Layout::Zset`: remove it".to_owned();
+    }
     format!(
         "`layout` must be `Layout::Compact` for `{algorithm:?}`, got `Layout::Zset`: write `Algorithm::SlidingWindow`, \
          or remove it"
@@ -335,6 +414,7 @@ mod tests {
         let limit = |max, window| Limit::new(max, window).map(drop);
         let valid: Limit = "5/10s".parse().expect("valid");
         let bucket = valid.with_algorithm(Algorithm::TokenBucket);
+        let concurrent = Limit::concurrent(5).expect("valid");
         let second = Duration::from_secs(1);
         let cases = [
             (limit(0, second), "`max` must be at least 1, got 0: write the number of permits in a window"),
@@ -357,11 +437,56 @@ mod tests {
                 "`layout` must be `Layout::Compact` for `TokenBucket`, got `Layout::Zset`: write \
                  `Algorithm::SlidingWindow`, or remove it",
             ),
+            (
+                Limit::concurrent(0).map(drop),
+                "`concurrent` must be at least 1, got 0: write the number of calls at once",
+            ),
+            (
+                Limit::concurrent(65_536).map(drop),
+                "`concurrent` must be at most 65535, got 65536: write fewer calls at once",
+            ),
+            (
+                concurrent.with_burst(7).map(drop),
+                "`burst` must be left out for `Concurrent`, got 7: remove it, or raise `max`",
+            ),
+            (
+                concurrent.with_layout(Layout::Zset).map(drop),
+                "`layout` must be `Layout::Compact` for `Concurrent`, got `Layout::Zset`: remove it",
+            ),
         ];
         for (result, message) in cases {
             let error = result.expect_err(message);
             assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidLimit, message));
         }
+    }
+
+    #[test]
+    fn a_limit_of_calls_at_once_stays_one_and_has_no_window() {
+        for max in [1, 50, 65_535] {
+            let limit = Limit::concurrent(max).expect("valid");
+            assert!(limit.is_concurrent());
+            assert_eq!((limit.max(), limit.burst(), limit.max_cost()), (max, max, max));
+            assert_eq!((limit.algorithm(), limit.window()), (Algorithm::Concurrent, Duration::ZERO));
+            assert_eq!(Limit::nearest_concurrent(max), limit);
+            for algorithm in Algorithm::VALUES {
+                assert_eq!(limit.with_algorithm(*algorithm), limit);
+            }
+        }
+        assert_eq!(Limit::nearest_concurrent(0).max(), 1);
+        assert_eq!(Limit::nearest_concurrent(u32::MAX), Limit::concurrent(65_535).expect("valid"));
+        let window: Limit = "5/10s".parse().expect("valid");
+        assert_eq!(window.with_algorithm(Algorithm::Concurrent), window);
+        assert!(!window.is_concurrent());
+    }
+
+    #[test]
+    fn each_instance_has_at_least_one_slot_of_a_share() {
+        let share = |max, instances| {
+            let limit = Limit::concurrent(max).expect("valid");
+            limit.share_of(NonZeroU32::new(instances).expect("some"))
+        };
+        assert_eq!(share(50, 4), Limit::concurrent(12).expect("valid"));
+        assert_eq!(share(3, 4), Limit::concurrent(1).expect("valid"));
     }
 
     #[test]

@@ -21,12 +21,13 @@ pub use crate::{
 pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;
+pub use crate::concurrency::HeldSlots;
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
-    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, counted_by, key, limit, limit_from,
-    limit_of, limiter,
+    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, concurrent, concurrent_of, counted_by, key,
+    limit, limit_from, limit_of, limiter,
 };
 
 /// Returns the error of an option that is out of its range.

@@ -97,6 +97,8 @@ impl Rule {
     }
 
     /// Sets the algorithm of the rule's limits, or else of the attribute's. Default: the algorithm that they have.
+    ///
+    /// Limits of [calls at once](Limit::concurrent) have none. Beside such limits alone, it is an error.
     pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = Some(algorithm);
         self
@@ -284,6 +286,14 @@ impl Rule {
                      `leaky_bucket` as the `algorithm`, or remove it"
                 ));
             }
+            Some(Contradiction::OfWindows(setting, limit)) => {
+                return error(format!("`{setting}` of {name} must be left out for `{limit}`, got one: remove it"));
+            }
+            Some(Contradiction::ConcurrentAlgorithm) => {
+                return error(format!(
+                    "`algorithm` of {name} must be that of a window, got `concurrent`: write the limit as `50 concurrent`"
+                ));
+            }
             None => {}
         }
         if self.overrides.iter().any(|(_, rule)| !rule.overrides.is_empty()) {
@@ -298,7 +308,14 @@ impl Rule {
     /// an attribute, so a burst does not contradict it.
     pub(crate) fn contradiction(&self) -> Option<Contradiction> {
         let Self { limits, algorithm, burst, layout, .. } = self;
-        let algorithms = || limits.iter().map(|limit| algorithm.unwrap_or(limit.algorithm())).chain(*algorithm);
+        if *algorithm == Some(Algorithm::Concurrent) {
+            return Some(Contradiction::ConcurrentAlgorithm);
+        }
+        if let Some(limit) = all_concurrent(limits.iter().copied()) {
+            return self.setting_of_windows().map(|setting| Contradiction::OfWindows(setting, limit));
+        }
+        let windows = || limits.iter().filter(|limit| !limit.is_concurrent());
+        let algorithms = || windows().map(|limit| algorithm.unwrap_or(limit.algorithm())).chain(*algorithm);
         if *layout == Some(Layout::Zset) {
             if limits.len() > 1 {
                 return Some(Contradiction::ZsetOfLimits(limits.len()));
@@ -311,6 +328,17 @@ impl Rule {
             |other: &Algorithm| !other.has_burst() && (algorithm.is_some() || *other != Algorithm::default());
         let burst = (*burst)?;
         algorithms().find(lacks_burst).map(|other| Contradiction::BurstOf(other, burst))
+    }
+
+    /// Returns the name of a setting that has no use for calls at once, if there is one.
+    pub(crate) fn setting_of_windows(&self) -> Option<&'static str> {
+        let settings = [
+            ("algorithm", self.algorithm.is_some()),
+            ("burst", self.burst.is_some()),
+            ("layout", self.layout == Some(Layout::Zset)),
+            ("postpaid", self.call.postpaid == Some(true)),
+        ];
+        settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
 
     /// Returns whether the rule sets this layout or has a limit with it.
@@ -332,6 +360,16 @@ pub(crate) enum Contradiction {
     ZsetOf(Algorithm),
     /// A burst beside an algorithm that has none.
     BurstOf(Algorithm, u32),
+    /// A setting of windows beside limits of calls at once, such as this one.
+    OfWindows(&'static str, Limit),
+    /// The algorithm of calls at once, which limits alone have.
+    ConcurrentAlgorithm,
+}
+
+/// Returns the first of some limits if all of them are of calls at once.
+pub(crate) fn all_concurrent(mut limits: impl Iterator<Item = Limit>) -> Option<Limit> {
+    let first = limits.next().filter(Limit::is_concurrent)?;
+    limits.all(|limit| limit.is_concurrent()).then_some(first)
 }
 
 /// The most limits of a rule.

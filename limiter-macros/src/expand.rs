@@ -1,13 +1,15 @@
 //! The function with its decision: one call into the run time, and one branch to the fallback or to the unchanged body.
 //!
 //! ```text
-//! if let Some((_, denied)) = { …; denied(site, limiter, &rules, wait).await } { fallback } else { body }
+//! let mut held = HeldSlots::new();
+//! if let Some((_, denied)) = { …; denied(site, limiter, &rules, wait, &mut held).await } { fallback } else { body }
 //! ```
 //!
 //! The expansion is a branch, not an early `return`. As the value of a branch the fallback may be `()` or diverge
 //! without a lint, and the body keeps its own braces. Generated locals and paths have the attribute's hygiene: they
 //! clash with no name of the user, and no lint takes them for the user's code. Values are bound before they are passed,
-//! so that the borrows of the user's expressions end before the first await.
+//! so that the borrows of the user's expressions end before the first await. The slots of the call are freed where its
+//! body ends: returned, dropped or by a panic.
 
 mod branch;
 mod caught;

@@ -1,6 +1,6 @@
 //! Limits and windows in strings. An error is the end of a message: the reason and the cure, in parentheses, or nothing.
 
-use limiter_syntax::{DurationProblem, LimitProblem, UNIT_LIST, parse_limit, parse_window};
+use limiter_syntax::{DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, parse_limit, parse_window};
 use syn::LitStr;
 
 /// Parses a window, and returns it in milliseconds.
@@ -8,8 +8,8 @@ pub(crate) fn window(text: &LitStr) -> Result<u64, String> {
     parse_window(&text.value()).map_err(window_problem)
 }
 
-/// Parses a limit, and returns its permits and its window in milliseconds.
-pub(crate) fn limit(text: &LitStr) -> Result<(u32, u64), String> {
+/// Parses a limit, and returns its numbers.
+pub(crate) fn limit(text: &LitStr) -> Result<LimitText, String> {
     parse_limit(&text.value()).map_err(limit_problem)
 }
 
@@ -30,10 +30,12 @@ fn limit_problem(problem: LimitProblem<'_>) -> String {
     match problem {
         LimitProblem::NoSlash | LimitProblem::Permits => String::new(),
         LimitProblem::Fraction { permits, limit } => format!(" (`{permits}` is no whole number: write `{limit}`)"),
-        LimitProblem::NoPermits => {
+        LimitProblem::NoPermits | LimitProblem::NoCalls => {
             " (0 would let nothing through, ever: write `mode = \"deny\"` in its rule for that)".to_owned()
         }
         LimitProblem::TooManyPermits => format!(" (at most {})", u32::MAX),
+        LimitProblem::Calls => " (of calls at once it is a whole number: write `50 concurrent`)".to_owned(),
+        LimitProblem::TooManyCalls => format!(" (at most {MAX_CONCURRENT} calls at once)"),
         LimitProblem::Window { problem, .. } => window_problem(problem),
     }
 }

@@ -14,6 +14,7 @@ pub(crate) enum Argument {
     Max,
     Limit,
     Limits,
+    Concurrent,
     Algorithm,
     Burst,
     Cost,
@@ -29,13 +30,14 @@ pub(crate) enum Argument {
     Crate,
 }
 
-const NAMES: [(&str, Argument); 19] = [
+const NAMES: [(&str, Argument); 20] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
     ("max", Argument::Max),
     ("limit", Argument::Limit),
     ("limits", Argument::Limits),
+    ("concurrent", Argument::Concurrent),
     ("algorithm", Argument::Algorithm),
     ("burst", Argument::Burst),
     ("cost", Argument::Cost),
@@ -52,12 +54,13 @@ const NAMES: [(&str, Argument); 19] = [
 ];
 
 /// Names of the arguments in other limiters and in older interfaces.
-const SYNONYMS: [(&str, &[&str]); 16] = [
+const SYNONYMS: [(&str, &[&str]); 17] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
     ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time", "windows"]),
     ("max", &["calls", "capacity", "count", "limit_max", "max_count", "permits", "qps", "quota", "rate", "requests"]),
     ("limits", &["bandwidths", "quotas", "rates"]),
+    ("concurrent", &["at_once", "bulkhead", "concurrency", "max_concurrent", "parallel", "semaphore", "slots"]),
     ("algorithm", &["algo", "kind", "strategy"]),
     ("cost", &["amount", "n", "tokens", "weight"]),
     ("when", &["condition", "enabled", "execute_condition", "only_if"]),

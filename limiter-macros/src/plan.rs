@@ -125,7 +125,12 @@ pub(crate) enum Limits {
 /// A limit as it was written.
 pub(crate) enum LimitSource {
     Whole(Expr),
-    Parts { max: Expr, window: Expr },
+    Parts {
+        max: Expr,
+        window: Expr,
+    },
+    /// The value of `concurrent`.
+    Concurrent(Expr),
 }
 
 /// An algorithm that replaces that of each limit.
@@ -150,7 +155,12 @@ impl Algorithm {
 }
 
 pub(crate) enum Limit {
-    Parts { max: Given<u32>, window_millis: Given<u64> },
+    Parts {
+        max: Given<u32>,
+        window_millis: Given<u64>,
+    },
+    /// So many calls at once.
+    Concurrent(Given<u32>),
     Value(Expr),
 }
 
@@ -158,8 +168,14 @@ impl Limit {
     pub(crate) fn is_literal(&self) -> bool {
         match self {
             Self::Parts { max, window_millis } => max.is_literal() && window_millis.is_literal(),
+            Self::Concurrent(max) => max.is_literal(),
             Self::Value(_) => false,
         }
+    }
+
+    /// Returns whether it limits calls at once, as far as the text shows.
+    pub(crate) fn is_concurrent(&self) -> bool {
+        matches!(self, Self::Concurrent(_))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The texts of `rate-limited`, each with one grammar: limits such as `5/10s`, and templates of keys such as
+//! The texts of `rate-limited`, each with one grammar: limits such as `5/10s` or `50 concurrent`, and templates of keys such as
 //! `user:{user_id}`.
 //!
 //! The attribute parses them at compile time, and the run time and the command `limiter` while the program runs. Each
@@ -10,6 +10,6 @@ mod suggestion;
 mod template;
 
 pub use duration::{DurationProblem, MAX_WINDOW_MILLIS, UNIT_LIST, WindowText, parse_duration, parse_window};
-pub use limit::{LimitProblem, parse_limit};
+pub use limit::{LimitProblem, LimitText, MAX_CONCURRENT, parse_limit};
 pub use suggestion::{nearest, with_same_start};
 pub use template::{Piece, Pieces, TemplateProblem, pieces};

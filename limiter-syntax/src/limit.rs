@@ -1,6 +1,29 @@
-//! Limits as text: `5/10s`, `100/min`.
+//! Limits as text: `5/10s`, `100/min`, `50 concurrent`.
 
 use crate::duration::{DurationProblem, parse_window, split_while};
+
+/// The most calls at once that a limit may allow.
+pub const MAX_CONCURRENT: u32 = 65_535;
+
+/// The word of a limit of calls at once.
+const CONCURRENT: &str = "concurrent";
+
+/// The numbers of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LimitText {
+    /// A number of permits in any window: `5/10s`.
+    Window {
+        /// The permits.
+        permits: u32,
+        /// The window in milliseconds.
+        millis: u64,
+    },
+    /// A number of calls at once: `50 concurrent`.
+    Concurrent {
+        /// The calls, 1 to [`MAX_CONCURRENT`].
+        calls: u32,
+    },
+}
 
 /// The reason why a text is no limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,36 +52,61 @@ pub enum LimitProblem<'t> {
         /// The reason.
         problem: DurationProblem<'t>,
     },
+    /// The calls at once are no whole number.
+    Calls,
+    /// The limit has no call at once.
+    NoCalls,
+    /// The calls at once are more than [`MAX_CONCURRENT`].
+    TooManyCalls,
 }
 
-/// Parses a limit, and returns its permits and its window in milliseconds.
+/// Parses a limit, and returns its numbers.
 ///
 /// ```
-/// use limiter_syntax::{LimitProblem, parse_limit};
+/// use limiter_syntax::{LimitProblem, LimitText, parse_limit};
 ///
-/// assert_eq!(parse_limit("100/min"), Ok((100, 60_000)));
+/// assert_eq!(parse_limit("100/min"), Ok(LimitText::Window { permits: 100, millis: 60_000 }));
+/// assert_eq!(parse_limit("50 concurrent"), Ok(LimitText::Concurrent { calls: 50 }));
 /// assert_eq!(parse_limit("0.5/s"), Err(LimitProblem::Fraction { permits: "0.5", limit: "1/2s".to_owned() }));
 /// ```
 ///
 /// # Errors
 /// The first problem of the text.
-pub fn parse_limit(text: &str) -> Result<(u32, u64), LimitProblem<'_>> {
+pub fn parse_limit(text: &str) -> Result<LimitText, LimitProblem<'_>> {
+    if let Some(calls) = text.trim().strip_suffix(CONCURRENT) {
+        return parse_calls(calls.trim_end());
+    }
     let (permits, window) = text.split_once('/').ok_or(LimitProblem::NoSlash)?;
     let (permits, window) = (permits.trim(), window.trim());
     if let Some(limit) = without_fraction(permits, window) {
         return Err(LimitProblem::Fraction { permits, limit });
     }
-    if permits.is_empty() || !permits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !is_number(permits) {
         return Err(LimitProblem::Permits);
     }
     match permits.parse() {
         Ok(0) => Err(LimitProblem::NoPermits),
         Ok(permits) => match parse_window(window) {
-            Ok(millis) => Ok((permits, millis)),
+            Ok(millis) => Ok(LimitText::Window { permits, millis }),
             Err(problem) => Err(LimitProblem::Window { permits, window, problem }),
         },
         Err(_) => Err(LimitProblem::TooManyPermits),
     }
+}
+
+fn parse_calls(calls: &str) -> Result<LimitText, LimitProblem<'_>> {
+    if !is_number(calls) {
+        return Err(LimitProblem::Calls);
+    }
+    match calls.parse() {
+        Ok(0) => Err(LimitProblem::NoCalls),
+        Ok(calls @ 1..=MAX_CONCURRENT) => Ok(LimitText::Concurrent { calls }),
+        _ => Err(LimitProblem::TooManyCalls),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns the limit in whole permits that equals one with a fraction of a permit: `1/2s` for `0.5/s`.
@@ -98,8 +146,32 @@ mod tests {
             (" 4 / 2d ", (4, 172_800_000)),
             ("4294967295/1ms", (u32::MAX, 1)),
         ];
+        for (text, (permits, millis)) in cases {
+            assert_eq!(parse_limit(text), Ok(LimitText::Window { permits, millis }), "{text}");
+        }
+    }
+
+    #[test]
+    fn parses_limits_of_calls_at_once() {
+        let cases = [
+            ("50 concurrent", Ok(50)),
+            ("1 concurrent", Ok(1)),
+            (" 65535  concurrent ", Ok(65_535)),
+            ("50concurrent", Ok(50)),
+            ("0 concurrent", Err(LimitProblem::NoCalls)),
+            ("00 concurrent", Err(LimitProblem::NoCalls)),
+            ("65536 concurrent", Err(LimitProblem::TooManyCalls)),
+            ("99999999999999999999 concurrent", Err(LimitProblem::TooManyCalls)),
+            ("concurrent", Err(LimitProblem::Calls)),
+            ("5.5 concurrent", Err(LimitProblem::Calls)),
+            ("-1 concurrent", Err(LimitProblem::Calls)),
+            ("+1 concurrent", Err(LimitProblem::Calls)),
+            ("5/10s concurrent", Err(LimitProblem::Calls)),
+            ("50 concurrent/10s", Err(LimitProblem::Permits)),
+            ("50 concurrently", Err(LimitProblem::NoSlash)),
+        ];
         for (text, expected) in cases {
-            assert_eq!(parse_limit(text), Ok(expected), "{text}");
+            assert_eq!(parse_limit(text), expected.map(|calls| LimitText::Concurrent { calls }), "{text}");
         }
     }
 

@@ -211,6 +211,13 @@ fn remove_policies(settings: &mut dyn TableLike) {
 }
 
 fn with_algorithm(limit: Limit, arguments: &LimitArguments) -> Result<Limit, Failure> {
+    if limit.is_concurrent() {
+        let given = arguments.algorithm.map(|_| "--algorithm").or(arguments.burst.map(|_| "--burst"));
+        let given = given.filter(|_| arguments.limit.iter().all(Limit::is_concurrent));
+        return given.map_or(Ok(limit), |option| {
+            Err(Failure::usage(format!("`{option}` must be left out for `{limit}`, got one: remove it")))
+        });
+    }
     let name = arguments.algorithm.unwrap_or(AlgorithmName::SlidingWindow);
     let limit = limit.with_algorithm(name.algorithm());
     match arguments.burst {

@@ -94,6 +94,10 @@ fn change(old: &Counters, new: &Counters) -> Option<(String, bool)> {
     let removed: Vec<_> = old.limits.difference(&new.limits).collect();
     let (_, window, _) = added.first()?;
     let write = |millis: u128| {
+        // Calls at once have no window.
+        if millis == 0 {
+            return "`concurrent`".to_owned();
+        }
         duration_text::write(std::time::Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
     };
     let windows = |limits: &BTreeSet<(Option<String>, u128, Option<String>)>| -> BTreeSet<u128> {

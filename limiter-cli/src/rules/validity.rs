@@ -64,11 +64,11 @@ pub(super) fn check_file(text: &str) -> Result<(), Failure> {
 /// Returns the warning about a rule or an override of it whose limits are probably not those that were meant.
 pub(super) fn warning(name: &str, settings: &dyn TableLike) -> Option<String> {
     let (first, second) = shared_count(settings)?;
-    Some(format!(
-        "`{}` has `{first}` and `{second}`, which have one window and so one count: write the smaller one alone, or \
-         another window",
-        visible(name)
-    ))
+    let why = match first.is_concurrent() {
+        true => "which count the same calls: write the smaller one alone",
+        false => "which have one window and so one count: write the smaller one alone, or another window",
+    };
+    Some(format!("`{}` has `{first}` and `{second}`, {why}", visible(name)))
 }
 
 /// Returns the warning about a rule or an override of it whose calls are charged afterwards.

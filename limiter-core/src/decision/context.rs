@@ -184,7 +184,8 @@ impl DecisionContext<'_> {
     /// The denial of a policy that fails closed.
     pub(crate) fn failed_closed(&self) -> Denied {
         let details = self.details(0);
-        let retry_after = Some(ceil_micros(details.limit.window().min(Duration::from_secs(1))));
+        let retry_after =
+            Some(ceil_micros(Duration::from_millis(details.limit.window_millis()).min(Duration::from_secs(1))));
         Denied { details, retry_after, description: Rare::NONE }
     }
 

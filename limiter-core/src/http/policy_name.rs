@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display, Write};
 
+use crate::Decision;
 use crate::decision::LimitState;
-use crate::limit::WindowText;
-use crate::{Decision, Limit};
+use crate::limit::WindowName;
 
 /// The name of a limit as the content of a string of RFC 9651, and of JSON.
 ///
@@ -16,8 +16,8 @@ use crate::{Decision, Limit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyName {
     rule: &'static str,
-    /// The window in milliseconds; `None` for the only limit of the rule.
-    window: Option<u64>,
+    /// `None` for the only limit of the rule.
+    window: Option<WindowName>,
     /// The number among the limits of the rule with this window, from 1 on.
     number: usize,
 }
@@ -30,11 +30,11 @@ impl PolicyName {
         if of_rule().all(|(other, _)| other == index) {
             return Self { rule, window: None, number: 1 };
         }
-        let window = |limit: Limit| limit.window_millis();
+        let window = |state: &LimitState<'_>| state.limit().window_name();
         let is_earlier = |(other, state_of_other): &(usize, LimitState<'_>)| {
-            *other < index && window(state_of_other.limit()) == window(state.limit())
+            *other < index && window(state_of_other) == window(state)
         };
-        Self { rule, window: Some(window(state.limit())), number: 1 + of_rule().filter(is_earlier).count() }
+        Self { rule, window: Some(window(state)), number: 1 + of_rule().filter(is_earlier).count() }
     }
 
     /// The name of the rule.
@@ -64,8 +64,8 @@ impl Display for PolicyName {
                 _ => write!(f, "%{byte:02X}")?,
             }
         }
-        if let Some(millis) = self.window {
-            write!(f, "-{}", WindowText { millis })?;
+        if let Some(window) = self.window {
+            write!(f, "-{window}")?;
         }
         if self.number > 1 {
             write!(f, "-{}", self.number)?;
@@ -77,6 +77,7 @@ impl Display for PolicyName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limit;
 
     #[test]
     fn other_characters_than_printable_ascii_are_encoded() {
@@ -92,6 +93,15 @@ mod tests {
         ];
         for (rule, text) in cases {
             assert_eq!(PolicyName { rule, window: None, number: 1 }.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_name_of_several_limits_ends_with_the_window() {
+        for (limit, text) in [("5/min", "api-1m"), ("5/366d", "api-366d"), ("5 concurrent", "api-concurrent")] {
+            let limit: Limit = limit.parse().expect("a limit");
+            let window = Some(limit.window_name());
+            assert_eq!(PolicyName { rule: "api", window, number: 1 }.to_string(), text);
         }
     }
 }

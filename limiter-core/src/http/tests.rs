@@ -60,6 +60,14 @@ fn windows_of_parts_of_a_second_have_no_w() {
 }
 
 #[test]
+fn the_policy_of_calls_at_once_has_no_w() {
+    let (limiter, _) = limiter();
+    let quotas: Vec<_> = Quota::each_of(&check(&limiter, "erp", limit("50/10s"))).collect();
+    let policy = PolicyMember(Quota { limit: limit("50 concurrent"), ..quotas[0] });
+    assert_eq!(policy.to_string(), r#""erp";q=50"#);
+}
+
+#[test]
 fn legacy_fields_have_the_time_of_the_reset_since_1970() {
     let (limiter, clock) = limiter();
     let limit = limit("1/1h");

@@ -1,15 +1,16 @@
-//! The text form of limits, such as `5/10s`.
+//! The text form of limits, such as `5/10s` or `50 concurrent`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use limiter_syntax::{DurationProblem, LimitProblem, UNIT_LIST, parse_limit};
+use limiter_syntax::{DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, WindowText, parse_limit};
 
-use crate::limit::{Algorithm, Layout, Limit, WindowText};
+use crate::error::NamedValue;
+use crate::limit::{Algorithm, Layout, Limit};
 use crate::{Error, ErrorKind};
 
-/// Parses `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`.
+/// Parses `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`, or `calls concurrent`, as in `50 concurrent`.
 ///
 /// The units are `ms`, `s`, `m` or `min`, `h`, `d` and `w`. They may be words: `sec(s)`, `second(s)`, `min(s)`,
 /// `minute(s)`, `hr(s)`, `hour(s)`, `day(s)` and `week(s)`. A unit without a number means one of it.
@@ -21,18 +22,31 @@ impl FromStr for Limit {
             let problem = format!("`limit` must be `permits/window`, got `{text}` {why}: write {fix}");
             Err(Error::new(ErrorKind::InvalidLimit, problem))
         };
+        let invalid_calls = |why: &str, fix: &str| {
+            let problem = format!("`limit` must be `calls concurrent`, got `{text}` {why}: write {fix}");
+            Err(Error::new(ErrorKind::InvalidLimit, problem))
+        };
         let invalid = |why: &str| invalid_unless(why, "one such as `5/10s` or `100/min`");
         let (permits, window, problem) = match parse_limit(text) {
-            Ok((permits, millis)) => return Self::new(permits, Duration::from_millis(millis)),
+            Ok(LimitText::Window { permits, millis }) => return Self::new(permits, Duration::from_millis(millis)),
+            Ok(LimitText::Concurrent { calls }) => return Self::concurrent(calls),
             Err(LimitProblem::NoSlash) => return invalid("without a `/`"),
             Err(LimitProblem::Permits) => return invalid("without a whole number of permits"),
             Err(LimitProblem::Fraction { limit, .. }) => {
                 return invalid_unless("with a fraction of a permit", &format!("`{limit}`"));
             }
             Err(LimitProblem::NoPermits) => {
-                return invalid_unless("without a permit", "`mode = \"deny\"` in its rule to deny every call");
+                return invalid_unless("without a permit", DENY_FIX);
             }
             Err(LimitProblem::TooManyPermits) => return invalid("with more than 4294967295 permits"),
+            Err(LimitProblem::Calls) => {
+                return invalid_calls("without a whole number of calls", "one such as `50 concurrent`");
+            }
+            Err(LimitProblem::NoCalls) => return invalid_calls("without a call", DENY_FIX),
+            Err(LimitProblem::TooManyCalls) => {
+                let why = format!("with more than {MAX_CONCURRENT} calls");
+                return invalid_calls(&why, "one such as `50 concurrent`");
+            }
             Err(LimitProblem::Window { permits, window, problem }) => (permits, window, problem),
         };
         match problem {
@@ -49,10 +63,15 @@ impl FromStr for Limit {
     }
 }
 
-/// Writes `5/10s`, or `100/min` for a window of one unit. The text parses to a limit with the same permits and window;
-/// algorithm, burst and layout are not in it.
+const DENY_FIX: &str = "`mode = \"deny\"` in its rule to deny every call";
+
+/// Writes `5/10s`, or `100/min` for a window of one unit, or `50 concurrent`. The text parses to a limit with the same
+/// permits and window; algorithm, burst and layout are not in it.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_concurrent() {
+            return write!(f, "{} {}", self.max, self.window_name());
+        }
         write!(f, "{}/", self.max)?;
         let millis = self.window_millis.get();
         let window = WindowText { millis };
@@ -64,9 +83,33 @@ impl fmt::Display for Limit {
     }
 }
 
+impl Limit {
+    /// The window in names and labels.
+    pub(crate) fn window_name(&self) -> WindowName {
+        WindowName { millis: self.window_millis.get(), is_concurrent: self.is_concurrent() }
+    }
+}
+
+/// The window of a limit in names and labels: `10s`, or `concurrent` if it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowName {
+    millis: u64,
+    is_concurrent: bool,
+}
+
+impl fmt::Display for WindowName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_concurrent {
+            return f.write_str(Algorithm::Concurrent.name());
+        }
+        write!(f, "{}", WindowText { millis: self.millis })
+    }
+}
+
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.algorithm, self.burst) {
+            (Algorithm::Concurrent, _) => write!(f, "Limit({self})"),
             (Algorithm::SlidingWindow, _) if self.layout == Layout::Compact => write!(f, "Limit({self})"),
             (Algorithm::SlidingWindow, _) => write!(f, "Limit({self}, {:?})", self.layout),
             (algorithm, None) => write!(f, "Limit({self}, {algorithm:?})"),
@@ -101,6 +144,39 @@ mod tests {
             assert_eq!((limit.max(), limit.window_millis()), (max, millis), "{text}");
             assert_eq!(limit.to_string(), shown);
             assert_eq!(shown.parse::<Limit>().expect(shown), limit);
+        }
+    }
+
+    #[test]
+    fn a_formatted_limit_of_calls_at_once_parses_to_itself() {
+        for (text, max, shown) in [
+            ("50 concurrent", 50, "50 concurrent"),
+            (" 1  concurrent ", 1, "1 concurrent"),
+            ("65535concurrent", 65_535, "65535 concurrent"),
+        ] {
+            let limit: Limit = text.parse().expect(text);
+            assert_eq!(limit, Limit::concurrent(max).expect("valid"));
+            assert_eq!((limit.to_string(), format!("{limit:?}")), (shown.to_owned(), format!("Limit({shown})")));
+            assert_eq!(shown.parse::<Limit>().expect(shown), limit);
+        }
+    }
+
+    #[test]
+    fn the_error_of_calls_at_once_names_what_is_wrong_and_an_example() {
+        const EXAMPLE: &str = "one such as `50 concurrent`";
+        const NO_NUMBER: &str = "without a whole number of calls";
+        let cases = [
+            ("0 concurrent", "without a call", DENY_FIX),
+            ("65536 concurrent", "with more than 65535 calls", EXAMPLE),
+            ("concurrent", NO_NUMBER, EXAMPLE),
+            ("5.5 concurrent", NO_NUMBER, EXAMPLE),
+            ("-1 concurrent", NO_NUMBER, EXAMPLE),
+            ("5/10s concurrent", NO_NUMBER, EXAMPLE),
+        ];
+        for (text, cause, fix) in cases {
+            let error = text.parse::<Limit>().expect_err(text);
+            let message = format!("`limit` must be `calls concurrent`, got `{text}` {cause}: write {fix}");
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::InvalidLimit, message));
         }
     }
 
@@ -163,7 +239,7 @@ mod tests {
     #[test]
     fn the_error_of_a_text_names_what_is_wrong_and_an_example() {
         const EXAMPLE: &str = "one such as `5/10s` or `100/min`";
-        const DENY: &str = "`mode = \"deny\"` in its rule to deny every call";
+        const DENY: &str = DENY_FIX;
         const FRACTION: &str = "with a fraction of a permit";
         const NO_LENGTH: &str = "with a window of no fixed length";
         const NO_UNITS: &str = "with a window that is not made of whole numbers and the units `ms`, `s`, `min`, `h`, \

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::decision::DecisionContext;
 use crate::limiter::{FastDecision, Inside, RuleDecision};
 use crate::local::StoreTicket;
-use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
+use crate::private::{AnnotatedFunction, HeldSlots, LimiterHandle, RuleRequest};
 use crate::request::Request;
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RuleUse};
 use crate::run::block_on;
@@ -17,15 +17,16 @@ use crate::{Denied, Error, OnError};
 /// Takes the permits of an annotated call for all rules that apply. Waits for them up to `max_wait`.
 ///
 /// A rule that does not apply is `None`. Returns the denial of a denied call, with the index of the rule that denied
-/// it.
+/// it. The slots of an allowed call are in `held`.
 #[inline]
 pub fn denied(
     function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> impl Future<Output = Option<(usize, Denied)>> {
-    CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter)
+    CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter, held)
 }
 
 /// Takes the permits of a call whose function handles the limiter's failures. `None` runs the body.
@@ -35,8 +36,9 @@ pub fn decide(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> impl Future<Output = Option<Result<(usize, Denied), Error>>> {
-    CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter)
+    CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter, held)
 }
 
 /// Blocking form of [`denied`].
@@ -45,8 +47,9 @@ pub fn denied_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Option<(usize, Denied)> {
-    block_on(denied(function, limiter, rules, max_wait))
+    block_on(denied(function, limiter, rules, max_wait, held))
 }
 
 /// Blocking form of [`decide`].
@@ -55,8 +58,9 @@ pub fn decide_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Option<Result<(usize, Denied), Error>> {
-    block_on(decide(function, limiter, rules, max_wait))
+    block_on(decide(function, limiter, rules, max_wait, held))
 }
 
 /// A call of an annotated function, with the requests of its rules.
@@ -147,9 +151,10 @@ impl<'a> AnnotatedCall<'a> {
         inside: &Inside,
         own: OwnPolicy,
         pending: Pending<'a>,
+        held: &mut HeldSlots,
     ) -> impl Future<Output = Result<RuleDecision, Error>> {
         let fail = move |error| self.deny_unplanned(inside, error);
-        inside.plan_and_decide(move || self.plan(inside, own), fail, self.max_wait, pending, None)
+        inside.plan_and_decide(move || self.plan(inside, own), fail, self.max_wait, pending, Some(held))
     }
 
     /// Denies a call with too many requests, which no handler and no policy admits.
@@ -175,6 +180,8 @@ pub(super) struct CallFuture<'a, T> {
     call: AnnotatedCall<'a>,
     /// `None` once the call has begun.
     limiter: Option<LimiterHandle>,
+    /// `None` once the full path has it.
+    held: Option<&'a mut HeldSlots>,
     full_path: Option<FullPath<'a>>,
     output: PhantomData<fn() -> T>,
 }
@@ -234,8 +241,8 @@ impl CallOutput for Option<Result<(usize, Denied), Error>> {
 
 impl<'a, T: CallOutput> CallFuture<'a, T> {
     #[inline]
-    pub(super) fn new(call: AnnotatedCall<'a>, limiter: LimiterHandle) -> Self {
-        Self { call, limiter: Some(limiter), full_path: None, output: PhantomData }
+    pub(super) fn new(call: AnnotatedCall<'a>, limiter: LimiterHandle, held: &'a mut HeldSlots) -> Self {
+        Self { call, limiter: Some(limiter), held: Some(held), full_path: None, output: PhantomData }
     }
 
     /// Begins a call that is not decided yet.
@@ -251,7 +258,9 @@ impl<'a, T: CallOutput> CallFuture<'a, T> {
             Ok(None) => Poll::Ready(T::allowed()),
             Ok(Some(denied)) => Poll::Ready(T::denied(0, denied)),
             Err(pending) => {
-                self.full_path = Some(Box::pin(async move { call.decide(limiter.inside(), own, pending).await }));
+                // It is there until the only poll that gets here.
+                let Some(held) = self.held.take() else { return Poll::Pending };
+                self.full_path = Some(Box::pin(async move { call.decide(limiter.inside(), own, pending, held).await }));
                 self.poll_full_path(context)
             }
         }
@@ -298,7 +307,8 @@ mod tests {
     #[test]
     fn the_future_of_a_decision_and_its_rules_are_small() {
         let rules = [Some(RuleRequest::with_limit(Key::new("a"), Ok(limit(5, 10_000)), 1))];
-        let future = denied(&FUNCTION, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO);
+        let mut held = HeldSlots::new();
+        let future = denied(&FUNCTION, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO, &mut held);
         let (future, rules) = (size_of_val(&future), size_of_val(&rules));
         assert!(future + rules <= 256, "{future} and {rules} bytes");
     }

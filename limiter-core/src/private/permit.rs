@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::decision::DecisionContext;
 use crate::limiter::RuleDecision;
 use crate::private::call::AnnotatedCall;
-use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
+use crate::private::{AnnotatedFunction, HeldSlots, LimiterHandle, RuleRequest};
 use crate::run::block_on;
 use crate::{Decision, Denied, Error, Limiter, Permit};
 
@@ -21,8 +21,9 @@ pub async fn allowed(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Result<Permit, (usize, Denied)> {
-    match decide_with_permit(function, &limiter, rules, max_wait, false).await {
+    match decide_with_permit(function, &limiter, rules, max_wait, false, held).await {
         Ok(decided) => decided.map(|allowed| Permit::new(allowed, limiter)),
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
         Err(_) => Err((0, DecisionContext::new(function.names, &[]).failed_closed())),
@@ -38,8 +39,9 @@ pub async fn try_allowed(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Result<Permit, Result<(usize, Denied), Error>> {
-    match decide_with_permit(function, &limiter, rules, max_wait, true).await {
+    match decide_with_permit(function, &limiter, rules, max_wait, true, held).await {
         Ok(decided) => decided.map(|allowed| Permit::new(allowed, limiter)).map_err(Ok),
         Err(error) => Err(Err(error)),
     }
@@ -54,8 +56,9 @@ pub fn allowed_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Result<Permit, (usize, Denied)> {
-    block_on(allowed(function, limiter, rules, max_wait))
+    block_on(allowed(function, limiter, rules, max_wait, held))
 }
 
 /// Blocking form of [`try_allowed`].
@@ -67,8 +70,9 @@ pub fn try_allowed_blocking(
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
+    held: &mut HeldSlots,
 ) -> Result<Permit, Result<(usize, Denied), Error>> {
-    block_on(try_allowed(function, limiter, rules, max_wait))
+    block_on(try_allowed(function, limiter, rules, max_wait, held))
 }
 
 /// Settles the rules of a call for which `actual` has a number, in the order of the function's rules. It does not wait for
@@ -93,11 +97,12 @@ async fn decide_with_permit(
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
     has_handler: bool,
+    held: &mut HeldSlots,
 ) -> Result<RuleDecision, Error> {
     let (call, own) = (AnnotatedCall { function, rules, max_wait, settles: true }, function.own_policy(has_handler));
     let inside = limiter.inside();
     match call.try_plain::<Decision>(inside).or_else(|tried| call.try_planned(inside, own, tried)) {
         Ok(decision) => Ok(decision.into_result().map_err(|denied| (0, denied))),
-        Err(pending) => Box::pin(call.decide(inside, own, pending)).await,
+        Err(pending) => Box::pin(call.decide(inside, own, pending, held)).await,
     }
 }

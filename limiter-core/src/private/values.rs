@@ -75,10 +75,28 @@ pub fn limit_of(max: u32, window: Duration) -> LimitOrNearest {
     Limit::new(max, window).map_err(|error| (error, Limit::nearest(max, window)))
 }
 
-/// Returns the limit with another algorithm, and with a burst if one is given.
+/// Returns a limit of calls at once of a literal, which the attribute has checked.
+///
+/// # Panics
+/// For a number out of its range, at compile time. The attribute has checked the range before.
+#[inline]
+#[must_use]
+pub const fn concurrent(max: u32) -> Limit {
+    match Limit::checked_concurrent(max) {
+        Some(limit) => limit,
+        None => panic!("`concurrent` must be 1 to 65535"),
+    }
+}
+
+/// Returns a limit of calls at once of an expression.
+pub fn concurrent_of(max: u32) -> LimitOrNearest {
+    Limit::concurrent(max).map_err(|error| (error, Limit::nearest_concurrent(max)))
+}
+
+/// Returns the limit with another algorithm, and with a burst if one is given. One of calls at once stays as it is.
 pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32>) -> LimitOrNearest {
     let limit = limit?.with_algorithm(algorithm);
-    match burst {
+    match burst.filter(|_| !limit.is_concurrent()) {
         None => Ok(limit),
         Some(burst) => limit.with_burst(burst).map_err(|error| (error, limit)),
     }
@@ -149,6 +167,19 @@ pub fn limiter<L: LimiterRef + ?Sized>(limiter: &L) -> LimiterHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_at_once_stay_so_beside_an_algorithm_of_windows() {
+        let limit = Limit::concurrent(50).expect("valid");
+        assert_eq!(concurrent(50), limit);
+        let counted = counted_by(concurrent_of(50), Algorithm::TokenBucket, Some(7));
+        assert_eq!(counted.map_err(|(error, _)| error.to_string()), Ok(limit));
+        let (error, nearest) = concurrent_of(70_000).expect_err("too many");
+        let message = "`concurrent` must be at most 65535, got 70000: write fewer calls at once";
+        assert_eq!((error.to_string(), nearest.to_string()), (message.to_owned(), "65535 concurrent".to_owned()));
+        let (_, nearest) = concurrent_of(0).expect_err("none");
+        assert_eq!(nearest.to_string(), "1 concurrent");
+    }
 
     /// The texts include some that need escapes, are empty, or are too long to be their own encoding.
     #[test]

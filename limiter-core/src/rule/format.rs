@@ -308,8 +308,12 @@ pub(crate) fn written_limits(rule: &Rule) -> Option<(&'static str, &[Limit])> {
 /// The message, with the field of the culprit if there is one.
 pub(crate) fn limit_of_parts(parts: &Rule) -> Result<Limit, (Option<&'static str>, String)> {
     let Rule { limits, algorithm, burst, layout, .. } = parts;
+    let limit = *limits.first().ok_or_else(|| (None, no_limit_problem()))?;
+    if let Some(setting) = parts.setting_of_windows().filter(|_| limit.is_concurrent()) {
+        return Err((Some(setting), of_windows_problem(setting, limit)));
+    }
     let algorithm = algorithm.unwrap_or_default();
-    let mut limit = limits.first().ok_or_else(|| (None, no_limit_problem()))?.with_algorithm(algorithm);
+    let mut limit = limit.with_algorithm(algorithm);
     if let Some(burst) = *burst {
         limit = limit.with_burst(burst).map_err(|_| (Some("burst"), burst_problem(algorithm, burst)))?;
     }
@@ -322,7 +326,8 @@ pub(crate) fn limit_of_parts(parts: &Rule) -> Result<Limit, (Option<&'static str
 /// The parts of a limit that its text would lose, as the fields of a table. Empty if its text is all of it.
 pub(crate) fn parts_beside_text(limit: Limit) -> impl Iterator<Item = (&'static str, WrittenValue)> {
     let parts = Rule {
-        algorithm: Some(limit.algorithm()).filter(|algorithm| *algorithm != Algorithm::default()),
+        algorithm: Some(limit.algorithm())
+            .filter(|algorithm| *algorithm != Algorithm::default() && !limit.is_concurrent()),
         burst: limit.own_burst(),
         layout: Some(limit.layout()).filter(|layout| *layout != Layout::default()),
         ..Rule::default()
@@ -374,6 +379,10 @@ pub(crate) fn burst_problem(algorithm: Algorithm, burst: u32) -> String {
         "`burst` must be left out for `{algorithm}`, got {burst}: write `algorithm = \"token_bucket\"` or \
          `\"leaky_bucket\"`, or remove it"
     )
+}
+
+pub(crate) fn of_windows_problem(setting: &str, limit: Limit) -> String {
+    format!("`{setting}` must be left out for `{limit}`, got one: remove it")
 }
 
 pub(crate) fn zset_problem(algorithm: Algorithm) -> String {

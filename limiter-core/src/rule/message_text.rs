@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use limiter_syntax::nearest;
 
+use crate::Algorithm;
 use crate::error::NamedValue;
 
 /// Returns the message for a value that is no name of the option. `found` describes it, and `text` is the value if it
@@ -16,6 +17,9 @@ pub(crate) fn wrong_name_problem<T: NamedValue>(found: &str, text: Option<&str>)
 
 /// What to write instead of a value that is none of these names. `text` is the value if it is a text.
 pub(crate) fn name_fix(text: Option<&str>, names: &[&str]) -> String {
+    if text == Some(Algorithm::Concurrent.name()) && names == Algorithm::names() {
+        return "the limit as `\"50 concurrent\"`, without an algorithm".to_owned();
+    }
     match text.and_then(|text| nearest(text, names.iter().copied())) {
         Some(meant) => format!("`\"{meant}\"`"),
         None => "one of them, in quotes".to_owned(),

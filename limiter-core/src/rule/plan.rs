@@ -267,10 +267,11 @@ impl RuleTable {
         &self,
         rule: &RuleUse<'_, '_>,
         settings: &Settings,
-        limits: impl Iterator<Item = Limit>,
+        limits: impl Iterator<Item = Limit> + Clone,
     ) -> Option<&'static str> {
+        let of_windows = settings.unused_by_calls_at_once(limits.clone()).or_else(|| rule.unused_postpaid(settings));
         let unused_leases = || settings.call.or(rule.own).unused_by(limits);
-        rule.unused_postpaid(settings).or_else(|| if self.defaults().is_guarded { unused_leases() } else { None })
+        of_windows.or_else(|| if self.defaults().is_guarded { unused_leases() } else { None })
     }
 }
 

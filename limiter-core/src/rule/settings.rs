@@ -4,7 +4,7 @@ use std::slice;
 
 use crate::request::sharing::{SameCounter, in_memory, in_redis};
 use crate::request::{CallOptions, CallSettings};
-use crate::rule::{Mode, Origin, Rule};
+use crate::rule::{Mode, Origin, Rule, all_concurrent};
 use crate::{Algorithm, Error, Layout, Limit};
 
 /// Settings composed from levels. `None` leaves a setting to the attribute, and an empty list the limits.
@@ -74,8 +74,11 @@ impl DefaultSettings {
 impl Settings {
     /// Adds the settings of a rule in a lower level: those that the levels above lack.
     pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
-        // A limit that names an algorithm is whole. Those of the levels below belong to other limits.
-        let is_whole = self.limits().iter().any(|limit| limit.algorithm() != Algorithm::default());
+        // A limit that names an algorithm is whole, and so is one of calls at once. Those of the levels below belong to
+        // other limits.
+        let names_algorithm = |limit: &Limit| !limit.is_concurrent() && limit.algorithm() != Algorithm::default();
+        let is_whole =
+            self.limits().iter().any(names_algorithm) || all_concurrent(self.limits().iter().copied()).is_some();
         if !is_whole {
             self.add_algorithm(rule);
         }
@@ -150,6 +153,10 @@ impl Settings {
     /// # Errors
     /// The limit's algorithm does not support the layout.
     pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
+        if limit.is_concurrent() {
+            return limit.with_layout(self.layout.unwrap_or_default());
+        }
+        let own = own.filter(|own| !own.is_concurrent());
         let names_algorithm = limit.algorithm() != Algorithm::default();
         let inherited = own.filter(|_| !names_algorithm).map(|own| own.algorithm());
         let algorithm = self.algorithm.or(inherited).unwrap_or(limit.algorithm());
@@ -180,6 +187,19 @@ impl Settings {
         }
     }
 
+    /// Returns what a rule does not get, although its settings demand it: an algorithm or a charge of calls at once.
+    #[inline]
+    pub(crate) fn unused_by_calls_at_once(&self, limits: impl Iterator<Item = Limit>) -> Option<&'static str> {
+        let is_postpaid = self.call.postpaid == Some(true);
+        if !is_postpaid && self.algorithm.is_none() {
+            return None;
+        }
+        all_concurrent(limits).map(|_| match is_postpaid {
+            true => "is postpaid in vain: its limit is of calls at once, and each has its slot: remove `postpaid`",
+            false => "has an algorithm in vain: its limit is of calls at once, so remove `algorithm`",
+        })
+    }
+
     /// Returns whether a limit that applies has no use for the burst.
     pub(crate) fn ignores_burst_of(&self, limit: Limit) -> bool {
         self.burst.is_some() && !limit.algorithm().has_burst()
@@ -192,10 +212,10 @@ impl Settings {
     }
 
     /// The valid limits by which a call is counted. `own` are the limits of the attribute, or of a direct call.
-    pub(crate) fn applied(&self, own: impl Iterator<Item = Limit> + Clone) -> impl Iterator<Item = Limit> {
+    pub(crate) fn applied(&self, own: impl Iterator<Item = Limit> + Clone) -> impl Iterator<Item = Limit> + Clone {
         let is_counted = matches!(self.mode(), Mode::Enforce | Mode::Shadow);
         let configured = self.limits().iter().map({
-            let first = own.clone().next();
+            let first = own.clone().find(|own| !own.is_concurrent());
             move |limit| self.apply(*limit, first)
         });
         let unset = own.filter(|_| self.limits().is_empty()).map(|own| self.apply(own, None));

@@ -65,6 +65,10 @@ fn a_limit_is_its_text_or_a_map_of_what_the_text_would_lose() {
         r#"{"limit":"5/10s","layout":"zset"}"#,
         "[value]\nlimit = \"5/10s\"\nlayout = \"zset\"",
     );
+    let concurrent = Limit::concurrent(50).expect("valid");
+    assert_round_trip(concurrent, r#""50 concurrent""#, r#"value = "50 concurrent""#);
+    let map = serde_json::from_str::<Limit>(r#"{"limit":"50 concurrent","layout":"compact"}"#);
+    assert_eq!(map.expect("valid"), concurrent);
 }
 
 #[test]
@@ -118,6 +122,20 @@ fn errors_state_the_remedy() {
             r#"{"limit":"5/s","layout":"zset","algorithm":"leaky_bucket"}"#,
             "`layout` must be `compact` for `leaky_bucket`, got `zset`: write `algorithm = \"sliding_window\"`, or \
              remove it",
+        ),
+        (
+            r#""65536 concurrent""#,
+            "`limit` must be `calls concurrent`, got `65536 concurrent` with more than 65535 calls: write one such as \
+             `50 concurrent`",
+        ),
+        (
+            r#"{"limit":"5 concurrent","algorithm":"sliding_window"}"#,
+            "`algorithm` must be left out for `5 concurrent`, got one: remove it",
+        ),
+        (
+            r#"{"limit":"5/s","algorithm":"concurrent"}"#,
+            "`algorithm` must be one of `sliding_window`, `fixed_window`, `sliding_counter`, `token_bucket` \
+             and `leaky_bucket`, got `\"concurrent\"`: write the limit as `\"50 concurrent\"`, without an algorithm",
         ),
     ];
     for (json, message) in cases {

@@ -8,7 +8,16 @@ use super::spans::local;
 use crate::plan::{FailurePolicy, Occasion, Outcome};
 
 impl Expansion<'_> {
+    /// Returns the branch behind the variable that holds the call's slots until the body has ended.
     pub(super) fn limited(&self, body: &TokenStream) -> TokenStream {
+        let (runtime, held, branch) = (&self.runtime, local("held"), self.branch(body));
+        quote! {
+            let mut #held = #runtime::HeldSlots::new();
+            #branch
+        }
+    }
+
+    fn branch(&self, body: &TokenStream) -> TokenStream {
         let (denied, on_denied) = self.denial();
         if self.plan.settles() {
             return self.with_settlement(&denied, &on_denied, body);

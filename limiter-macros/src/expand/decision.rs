@@ -12,7 +12,7 @@ impl Expansion<'_> {
     /// Returns the call of the run time's function of this name, or of its blocking variant.
     pub(super) fn decision(&self, function: &str) -> TokenStream {
         let runtime = &self.runtime;
-        let [limiter, wait, decision] = ["limiter", "wait", "decision"].map(local);
+        let [limiter, wait, decision, held] = ["limiter", "wait", "decision", "held"].map(local);
         let (rules_let, rules) = self.rule_requests();
         let function_static = self.function_reference();
         let (limiter_let, limiter) = match &self.plan.limiter {
@@ -39,7 +39,7 @@ impl Expansion<'_> {
             #rules_let
             #limiter_let
             #wait_let
-            let #decision = #runtime::#function(#function_static, #limiter, #rules, #wait) #awaited;
+            let #decision = #runtime::#function(#function_static, #limiter, #rules, #wait, &mut #held) #awaited;
             #decision
         }}
     }

@@ -59,7 +59,10 @@ impl Expansion<'_> {
 
     /// Returns one limit, or an array of several.
     fn limits(&self, limits: &[Limit], counted_by: Option<&CountedBy>) -> TokenStream {
-        let values = limits.iter().map(|limit| self.counted_by(counted_by, self.limit(limit)));
+        let values = limits.iter().map(|limit| {
+            let counted_by = counted_by.filter(|_| !limit.is_concurrent());
+            self.counted_by(counted_by, self.limit(limit))
+        });
         if limits.len() == 1 { quote!(#(#values)*) } else { quote!([#(#values),*]) }
     }
 
@@ -86,6 +89,13 @@ impl Expansion<'_> {
             }
             Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) } => {
                 quote!(::core::result::Result::Ok(#runtime::limit(#max, #millis)))
+            }
+            Limit::Concurrent(Given::Literal(max)) => {
+                quote!(::core::result::Result::Ok(#runtime::concurrent(#max)))
+            }
+            Limit::Concurrent(max) => {
+                let max = self.permits(max);
+                quote!(#runtime::concurrent_of(#max))
             }
             Limit::Parts { max, window_millis } => {
                 let (max, window) = (self.permits(max), self.duration(window_millis));

@@ -1,6 +1,7 @@
 //! `settle`: what each rule counts, from a reference to what the body returned.
 //!
 //! ```text
+//! let mut __held = HeldSlots::new();
 //! let __function = &FUNCTION;
 //! match … { Ok(__permit) => { let __result = …; settle(__function, &__permit, &[Some(…), None]); __result } … }
 //! ```

@@ -97,6 +97,7 @@ impl Expansion<'_> {
 fn limit_text(source: &LimitSource) -> String {
     match source {
         LimitSource::Whole(limit) => text(limit),
+        LimitSource::Concurrent(max) => format!("{} concurrent", text(max)),
         LimitSource::Parts { max, window } => format!("{}/{}", text(max), text(window)),
     }
 }

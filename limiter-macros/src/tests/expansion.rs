@@ -93,6 +93,25 @@ fn several_limits() {
 }
 
 #[test]
+fn concurrent() {
+    check(
+        "concurrent",
+        r#"key = "erp", concurrent = 50, fallback = None"#,
+        "async fn get(id: u64) -> Option<u64> { load(id).await }",
+    );
+}
+
+#[test]
+fn concurrent_beside_windows() {
+    check(
+        "concurrent_beside_windows",
+        r#"key = "{id}", limits = ["5 concurrent", "100/min"], algorithm = token_bucket, permit = allowed"#,
+        "#[rate_limited(key = \"erp\", concurrent = max, cost = size)] \
+         fn get(id: u64, max: u32, size: u32) -> Result<u64, Busy> { load(id, allowed) }",
+    );
+}
+
+#[test]
 fn configured() {
     check("configured", r#""getId", wait = "1s""#, "async fn get_id() -> Result<u64, Busy> { Ok(7) }");
 }

@@ -31,8 +31,8 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "`key` is given twice: keep one",
         "unknown argument `keyy`, did you mean `key`?",
         "unknown argument `limit_max`, did you mean `max`?",
-        "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `algorithm`, \
-         `burst`, `cost`, `when`, `leases`, `wait`, `fallback`, `on_error`, `recover`, `settle`, `permit`, `limiter`, `crate`",
+        "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `concurrent`, \
+         `algorithm`, `burst`, `cost`, `when`, `leases`, `wait`, `fallback`, `on_error`, `recover`, `settle`, `permit`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
         "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
          that call it",
@@ -75,6 +75,87 @@ fn leases_are_a_literal_flag() {
     for (argument, message) in cases {
         let arguments = format!("key = \"k\", limit = \"9/s\", fallback = (), {argument}");
         assert_eq!(messages(&arguments, "fn get() {}"), [message], "{argument}");
+    }
+}
+
+#[test]
+fn each_mistake_about_calls_at_once_names_what_to_write() {
+    const RANGE: &str = "`concurrent` must be a number of calls at once such as `50`, between 1 and 65535";
+    const ALONE: &str = "`concurrent` is a limit of its own: write it alone, or all of them as texts, as in \
+                         `limits = [\"50 concurrent\", \"100/min\"]`";
+    const LIMIT: &str = "`limit` must be permits and a window, such as `\"5/10s\"` or `\"100/min\"`";
+    const NO_ALGORITHM: &str = "calls at once are no permits of a window, which an algorithm counts: write \
+                                `concurrent = 50` instead of `algorithm` and the limit";
+    const SETTLE: &str = "`settle` charges permits of a window, and a slot is free again when the call ends: remove it";
+    const COST_0: &str = "a call with a cost of 0 has no slot, so it would limit nothing: remove `cost`";
+    let of_windows = |name| format!("`{name}` is for permits in a window, and calls at once have none: remove it");
+    let never_fits = |cost, max| {
+        format!("a cost of {cost} never fits into a `concurrent` of {max}: lower it, or raise `concurrent`")
+    };
+    let cases = [
+        ("concurrent = 0", RANGE.to_owned()),
+        ("concurrent = 65536", RANGE.to_owned()),
+        ("concurrent = -1", RANGE.to_owned()),
+        ("concurrent = 5.5", RANGE.to_owned()),
+        ("concurrent = \"50\"", RANGE.to_owned()),
+        ("concurrent = 50, limit = \"5/s\"", ALONE.to_owned()),
+        ("limits = [\"5/s\"], concurrent = 50", ALONE.to_owned()),
+        ("max = 5, concurrent = 50", ALONE.to_owned()),
+        ("concurrent = 50, window = \"10s\"", ALONE.to_owned()),
+        ("concurrent = 50, algorithm = token_bucket", of_windows("algorithm")),
+        ("concurrent = 50, burst = 5", of_windows("burst")),
+        ("limits = [\"5 concurrent\"], burst = 5", of_windows("burst")),
+        ("limit = \"5/s\", algorithm = concurrent", NO_ALGORITHM.to_owned()),
+        ("limit = \"5/s\", algorithm = \"concurrent\"", NO_ALGORITHM.to_owned()),
+        ("concurrent = 50, settle = |_| 1", SETTLE.to_owned()),
+        ("limit = \"5 concurrent\", cost = 0, settle = |_| 1", SETTLE.to_owned()),
+        ("concurrent = 50, cost = 0, permit = allowed", COST_0.to_owned()),
+        ("concurrent = 50, cost = 51", never_fits(51, 50)),
+        ("limits = [\"100/s\", \"50 concurrent\"], cost = 51", never_fits(51, 50)),
+        ("limits = [\"9/s\", \"50 concurrent\"], algorithm = token_bucket, burst = 60, cost = 51", never_fits(51, 50)),
+        ("concurrency = 50", "unknown argument `concurrency`, did you mean `concurrent`?".to_owned()),
+        ("slots = n", "unknown argument `slots`, did you mean `concurrent`?".to_owned()),
+        (
+            "limit = configured, concurrent = 5",
+            "`limit = configured` takes the limits and their algorithm from configuration: remove `concurrent`, or write \
+             the limit here, such as `limit = \"5/10s\"`"
+                .to_owned(),
+        ),
+        (
+            "concurrent = configured",
+            "`configured` stands for all limits of the rule: write `limit = configured`, not \
+                                     `concurrent`"
+                .to_owned(),
+        ),
+        (
+            "limit = \"0 concurrent\"",
+            format!(
+                "{LIMIT} (0 would let nothing through, ever: write `mode = \"deny\"` in \
+                                             its rule for that)"
+            ),
+        ),
+        ("limit = \"65536 concurrent\"", format!("{LIMIT} (at most 65535 calls at once)")),
+        ("limit = \"concurrent\"", format!("{LIMIT} (of calls at once it is a whole number: write `50 concurrent`)")),
+        (
+            "limits = [\"5 concurrent\", \"9/s\", \"7 concurrent\"]",
+            "a limit of calls at once is there already: keep the lower one".to_owned(),
+        ),
+    ];
+    for (arguments, message) in cases {
+        let arguments = format!("key = \"k\", fallback = (), {arguments}");
+        assert_eq!(messages(&arguments, "fn get(n: u32) {}"), [message], "{arguments}");
+    }
+    for accepted in [
+        "concurrent = 65535",
+        "concurrent = 1u32",
+        "concurrent = n",
+        "concurrent = 50, cost = 50, wait = \"1s\"",
+        "limits = [\"5 concurrent\", \"9/s\"], algorithm = token_bucket, burst = 5",
+        "limits = [\"5 concurrent\", \"9/s\"], settle = |_| 1",
+    ] {
+        let arguments = format!("key = \"k\", fallback = (), {accepted}");
+        let output = rate_limited(tokens(&arguments), tokens("fn get(n: u32) {}")).to_string();
+        assert!(!output.contains("compile_error"), "{accepted}: {output}");
     }
 }
 

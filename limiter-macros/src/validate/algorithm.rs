@@ -17,6 +17,21 @@ const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("leaky_bucket", Algorithm::LeakyBucket),
 ];
 
+const CONCURRENT: &str = "concurrent";
+const NO_ALGORITHM: &str = "calls at once are no permits of a window, which an algorithm counts: write \
+                            `concurrent = 50` instead of `algorithm` and the limit";
+
+/// Reports arguments that belong to windows, beside limits of which none has one. Returns whether there are any.
+pub(super) fn check_concurrent(args: &Args, errors: &mut Errors) -> bool {
+    let of_windows = args.select(&[Argument::Algorithm, Argument::Burst]);
+    for written in &of_windows {
+        let name = written.argument.name();
+        let message = format!("`{name}` is for permits in a window, and calls at once have none: remove it");
+        errors.push_at(&written.ident, message);
+    }
+    !of_windows.is_empty()
+}
+
 pub(super) fn algorithm(args: &Args, errors: &mut Errors) -> Option<CountedBy> {
     let written = args.get(Argument::Algorithm);
     let algorithm = written.and_then(|written| errors.take(algorithm_named(written)));
@@ -44,6 +59,8 @@ fn algorithm_named(written: &Written) -> syn::Result<Algorithm> {
     let all = || ALGORITHMS.map(|(name, _)| format!("`{name}`")).join(", ");
     let find = |text: &str| ALGORITHMS.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm);
     let message = match (bare_name(&written.value), string(&written.value)) {
+        (Some(word), _) if word == CONCURRENT => NO_ALGORITHM.to_owned(),
+        (None, Some(text)) if text.value() == CONCURRENT => NO_ALGORITHM.to_owned(),
         (Some(word), _) => {
             let word = word.to_string();
             match (find(&word), meant_by(&word)) {

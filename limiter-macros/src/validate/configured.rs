@@ -12,8 +12,15 @@ use crate::value::{bare_name, string};
 const CONFIGURED: &str = "configured";
 
 /// The arguments that configuration replaces.
-const REPLACED: [Argument; 6] =
-    [Argument::Limit, Argument::Limits, Argument::Window, Argument::Max, Argument::Algorithm, Argument::Burst];
+const REPLACED: [Argument; 7] = [
+    Argument::Limit,
+    Argument::Limits,
+    Argument::Concurrent,
+    Argument::Window,
+    Argument::Max,
+    Argument::Algorithm,
+    Argument::Burst,
+];
 
 /// Returns whether the rule has no limits of its own: a text alone, or `limit = configured`. The function's argument of
 /// that name is an expression.
@@ -53,7 +60,7 @@ pub(super) fn check_misplaced(args: &Args, params: Params<'_>, errors: &mut Erro
         errors.push_at(value, message);
         found = true;
     };
-    for written in args.select(&[Argument::Limit, Argument::Limits, Argument::Window, Argument::Max]) {
+    for written in args.select(&REPLACED[..5]) {
         let name = written.argument.name();
         let elements: Vec<&Expr> = match &written.value {
             Expr::Array(list) => list.elems.iter().collect(),

@@ -1,5 +1,6 @@
-//! `limit`, `limits`, or `window` and `max`: exactly one of these forms, complete, with literals within their bounds.
+//! `limit`, `limits`, `concurrent`, or `window` and `max`: exactly one of these forms, complete, with literals within their bounds.
 
+use limiter_syntax::{LimitText, MAX_CONCURRENT};
 use syn::Expr;
 
 use super::{configured, number};
@@ -24,18 +25,22 @@ pub(super) fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Op
     let window_millis = args.value(Argument::Window).and_then(|value| errors.take(window(value)));
     let limit = args.value(Argument::Limit).and_then(|value| errors.take(limit_value(value, Argument::Limit)));
     let limits = args.value(Argument::Limits).and_then(|value| limit_list(value, errors));
+    let concurrent = args.value(Argument::Concurrent).and_then(|value| errors.take(concurrent(value)));
     let whole = |limit| Some((limit, LimitSource::Whole(args.value(Argument::Limit)?.clone())));
     let parts = || {
         let (max_source, window_source) = (args.value(Argument::Max)?.clone(), args.value(Argument::Window)?.clone());
         let source = LimitSource::Parts { max: max_source, window: window_source };
         Some((Limit::Parts { max: max?, window_millis: window_millis? }, source))
     };
-    limits.or_else(|| limit.and_then(whole).or_else(parts).map(|one| vec![one]))
+    let at_once =
+        |max| Some((Limit::Concurrent(max), LimitSource::Concurrent(args.value(Argument::Concurrent)?.clone())));
+    let one = || concurrent.and_then(at_once).or_else(|| limit.and_then(whole)).or_else(parts);
+    limits.or_else(|| one().map(|one| vec![one]))
 }
 
-/// Reports combinations of the four arguments that are incomplete or contradictory.
+/// Reports combinations of the five arguments that are incomplete or contradictory.
 fn check_combination(args: &Args, errors: &mut Errors) {
-    let ways = [Argument::Limit, Argument::Limits, Argument::Window, Argument::Max];
+    let ways = [Argument::Limit, Argument::Limits, Argument::Window, Argument::Max, Argument::Concurrent];
     let given = args.select(&ways);
     match given.as_slice() {
         [] | [_] if args.any_unreadable(&ways) => {}
@@ -49,7 +54,13 @@ fn check_combination(args: &Args, errors: &mut Errors) {
         [first, others @ ..] => {
             let is = |argument| move |written: &&&Written| written.argument == argument;
             let clash = |argument| others.iter().find(|other| first.argument == argument || is(argument)(other));
-            if let Some(second) = clash(Argument::Limits) {
+            if let Some(second) = clash(Argument::Concurrent) {
+                errors.push_at(
+                    &second.ident,
+                    "`concurrent` is a limit of its own: write it alone, or all of them as texts, as in \
+                     `limits = [\"50 concurrent\", \"100/min\"]`",
+                );
+            } else if let Some(second) = clash(Argument::Limits) {
                 errors.push_at(
                     &second.ident,
                     "`limits` contains all of it: write it alone, with one string for each limit, as in \
@@ -94,6 +105,9 @@ fn limit_list(value: &Expr, errors: &mut Errors) -> Option<Vec<(Limit, LimitSour
             }
             windows.push(window);
         }
+        if limit.is_concurrent() && limits.iter().any(|(other, _): &(Limit, _)| other.is_concurrent()) {
+            errors.push_at(element, "a limit of calls at once is there already: keep the lower one");
+        }
         limits.push((limit, LimitSource::Whole(element.clone())));
     }
     Some(limits).filter(|limits| !limits.is_empty())
@@ -116,14 +130,23 @@ fn max(value: &Expr) -> syn::Result<Given<u32>> {
     number::permits(value, &format!("`max` must be a number of permits such as `5`, between 1 and {}", u32::MAX))
 }
 
+fn concurrent(value: &Expr) -> syn::Result<Given<u32>> {
+    let range = format!("`concurrent` must be a number of calls at once such as `50`, between 1 and {MAX_CONCURRENT}");
+    match number::permits(value, &range)? {
+        Given::Literal(max) if max > MAX_CONCURRENT => Err(syn::Error::new_spanned(value, range)),
+        given => Ok(given),
+    }
+}
+
 fn limit_value(value: &Expr, argument: Argument) -> syn::Result<Limit> {
     if literal(value).is_none() {
         return Ok(Limit::Value(value.clone()));
     }
     let problem = match string(value).map(limit_text::limit) {
-        Some(Ok((max, millis))) => {
-            return Ok(Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) });
+        Some(Ok(LimitText::Window { permits, millis })) => {
+            return Ok(Limit::Parts { max: Given::Literal(permits), window_millis: Given::Literal(millis) });
         }
+        Some(Ok(LimitText::Concurrent { calls })) => return Ok(Limit::Concurrent(Given::Literal(calls))),
         Some(Err(problem)) => problem,
         None => String::new(),
     };

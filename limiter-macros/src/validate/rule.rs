@@ -22,6 +22,7 @@ pub(super) fn rule(args: &Args, subject: &Subject<'_>, params: Params<'_>, error
 
     let (limits, cost) = (limits?, cost?);
     check_cost(args, &limits, &cost, errors);
+    check_settlement(args, &limits, &cost, errors);
     let key_text = args.value(Argument::Key).and_then(string).cloned();
     Some(Rule { name: name?, key: key?, key_text, limits, cost, when, leases, settle: settle?, on_denied: on_denied? })
 }
@@ -32,9 +33,17 @@ fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits
         return Some(Limits::Configured);
     }
     let limits = limit::limits(args, params, errors);
+    if is_concurrent(limits.iter().flatten().map(|(limit, _)| limit)) && algorithm::check_concurrent(args, errors) {
+        return None;
+    }
     let counted_by = algorithm::algorithm(args, errors).map(Box::new);
     let (limits, sources) = limits?.into_iter().unzip();
     Some(Limits::Written { limits, sources, counted_by })
+}
+
+/// Returns whether all limits are of calls at once.
+fn is_concurrent<'l>(mut limits: impl Iterator<Item = &'l Limit> + Clone) -> bool {
+    limits.clone().next().is_some() && limits.all(Limit::is_concurrent)
 }
 
 fn cost(args: &Args, subject: &Subject<'_>, errors: &mut Errors) -> Option<Given<u32>> {
@@ -84,23 +93,34 @@ fn leases(args: &Args, errors: &mut Errors) -> Option<LitBool> {
 fn check_cost(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Errors) {
     let (Limits::Written { limits, counted_by, .. }, &Given::Literal(cost)) = (limits, cost) else { return };
     let burst = counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
-    let capacity = match burst {
-        Some(Given::Literal(burst)) => Some(("burst", *burst)),
-        Some(Given::Expression(_)) => None,
-        None => {
-            let max = |limit: &Limit| match limit {
-                Limit::Parts { max: Given::Literal(max), .. } => Some(*max),
-                _ => None,
-            };
-            limits.iter().filter_map(max).min().map(|max| ("max", max))
-        }
+    let capacity = |limit: &Limit| match (limit, burst) {
+        (&Limit::Concurrent(Given::Literal(max)), _) => Some(("concurrent", max)),
+        (Limit::Concurrent(Given::Expression(_)), _) | (_, Some(Given::Expression(_))) => None,
+        (_, Some(&Given::Literal(burst))) => Some(("burst", burst)),
+        (&Limit::Parts { max: Given::Literal(max), .. }, None) => Some(("max", max)),
+        _ => None,
     };
-    if let (Some((what, capacity)), Some(value)) = (capacity, args.value(Argument::Cost))
+    let least = limits.iter().filter_map(capacity).min_by_key(|(_, capacity)| *capacity);
+    if let (Some((what, capacity)), Some(value)) = (least, args.value(Argument::Cost))
         && cost > capacity
     {
         errors.push_at(
             value,
             format!("a cost of {cost} never fits into a `{what}` of {capacity}: lower it, or raise `{what}`"),
         );
+    }
+}
+
+/// Reports a settlement of a rule that counts calls at once alone.
+fn check_settlement(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Errors) {
+    let Limits::Written { limits, .. } = limits else { return };
+    if !is_concurrent(limits.iter()) {
+        return;
+    }
+    if let Some(settle) = args.get(Argument::Settle) {
+        let message = "`settle` charges permits of a window, and a slot is free again when the call ends: remove it";
+        errors.push_at(&settle.ident, message);
+    } else if let (Given::Literal(0), Some(cost)) = (cost, args.value(Argument::Cost)) {
+        errors.push_at(cost, "a call with a cost of 0 has no slot, so it would limit nothing: remove `cost`");
     }
 }

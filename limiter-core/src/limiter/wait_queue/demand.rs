@@ -67,10 +67,10 @@ pub(crate) fn in_order<'r, 'k>(requests: &'r [Request<'k>]) -> Vec<&'r Request<'
 /// once.
 pub(crate) fn most_permits(limit: &Limit, wait: Duration, free: u32) -> u64 {
     let max = u128::from(limit.max());
-    let (wait, window) = (u128::from(ceil_micros(wait)), u128::from(ceil_micros(limit.window())));
+    let (wait, window) = (u128::from(ceil_micros(wait)), 1000 * u128::from(limit.window_millis()));
     let windows = wait / window + 1;
     let most = match limit.algorithm() {
-        Algorithm::SlidingWindow => windows * max,
+        Algorithm::SlidingWindow | Algorithm::Concurrent => windows * max,
         // The edges of windows need not be those of the wait.
         Algorithm::FixedWindow | Algorithm::SlidingCounter => (windows + 1) * max,
         // It holds a part of another permit.

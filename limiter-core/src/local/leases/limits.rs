@@ -68,6 +68,7 @@ mod tests {
         assert!(smallest.may_be_leased() && Limit::WIDEST.may_be_leased());
         assert!(!limit(9_999, 640).may_be_leased() && !limit(10_000, 639).may_be_leased());
         assert!(!smallest.with_layout(Layout::Zset).expect("valid").may_be_leased());
+        assert!(!Limit::concurrent(10_000).expect("valid").may_be_leased_below_bounds(true));
         for algorithm in
             [Algorithm::FixedWindow, Algorithm::SlidingCounter, Algorithm::TokenBucket, Algorithm::LeakyBucket]
         {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::describe::describe_series;
-use crate::limit::WindowText;
+use crate::limit::WindowName;
 use crate::metrics::CallOutcome;
 use crate::sync::process::PerProcess;
 use crate::sync::{RwLock, read, write};
@@ -213,7 +213,7 @@ pub(super) struct LimitGauges {
 }
 
 struct WindowGauge {
-    millis: u64,
+    name: WindowName,
     max: u32,
     gauge: Gauge,
 }
@@ -244,15 +244,14 @@ impl LimitGauges {
             // Another call changes them. The next call compares again.
             Err(TryLockError::WouldBlock) => return,
         };
-        for millis in limits.clone().map(|limit| limit.window_millis()) {
-            if windows.len() < MAX_WINDOWS && windows.iter().all(|window| window.millis != millis) {
-                let text = WindowText { millis }.to_string();
-                let gauge = gauge!("rate_limited_limit", "rule" => self.rule, "window" => text);
-                windows.push(WindowGauge { millis, max: 0, gauge });
+        for name in limits.clone().map(|limit| limit.window_name()) {
+            if windows.len() < MAX_WINDOWS && windows.iter().all(|window| window.name != name) {
+                let gauge = gauge!("rate_limited_limit", "rule" => self.rule, "window" => name.to_string());
+                windows.push(WindowGauge { name, max: 0, gauge });
             }
         }
         for window in windows.iter_mut() {
-            let own = limits.clone().filter(|limit| limit.window_millis() == window.millis);
+            let own = limits.clone().filter(|limit| limit.window_name() == window.name);
             let max = own.map(|limit| limit.max()).min().unwrap_or(0);
             if window.max != max {
                 window.max = max;
@@ -267,6 +266,7 @@ impl LimitGauges {
 #[inline]
 fn fingerprint(limits: impl Iterator<Item = Limit>) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let window = |limit: Limit| if limit.is_concurrent() { 0 } else { limit.window_millis() };
     let mix = |sum: u64, value: u64| (sum ^ value).wrapping_mul(FACTOR).rotate_left(32);
-    limits.fold(1, |sum, limit| mix(mix(sum, limit.max().into()), limit.window_millis())) | 1
+    limits.fold(1, |sum, limit| mix(mix(sum, limit.max().into()), window(limit))) | 1
 }

@@ -101,7 +101,12 @@ impl<'a> RuleRequests<'a> {
     ) {
         let role = Role::of_limit(rule.rule_index, limit_index);
         let request = Request { role, ..Request::new(rule.key, limit, cost) };
-        self.requests.push(if is_postpaid { request.postpaid() } else { request });
+        self.requests.push(match is_postpaid {
+            // A call without a slot would not be limited.
+            true if limit.is_concurrent() => Request { cost: cost.max(1), ..request },
+            true => request.postpaid(),
+            false => request,
+        });
         self.names.push(rule.name);
         self.rule_indices.push(rule.rule_index);
     }
@@ -130,7 +135,7 @@ impl<'a> RuleRequests<'a> {
                 }
             }
             limits => {
-                let own = rule.valid_limits().next();
+                let own = rule.valid_limits().find(|own| !own.is_concurrent());
                 limits.iter().enumerate().for_each(|(index, limit)| add(apply(*limit, own), rule.cost, index));
             }
         }

@@ -125,3 +125,74 @@ fn postpaid_without_a_settlement_is_one_warning() {
         "{lines:?}"
     );
 }
+
+/// Settings of windows reach no slot, and each of them says so once.
+#[test]
+fn a_setting_of_windows_on_calls_at_once_is_one_warning() {
+    let (key, limits) = (Key::new("a"), [Limit::concurrent(50).expect("valid")]);
+    for (rule, word) in [
+        (Rule::new().algorithm(Algorithm::TokenBucket), "remove `algorithm`"),
+        (Rule::new().postpaid(true), "remove `postpaid`"),
+        (Rule::new().burst(7), "a rule has a burst"),
+    ] {
+        let limiter = Limiter::memory();
+        limiter.set_rules(RuleSet::new().rule("a", rule)).expect("valid");
+        let lines = Warnings::during(|| {
+            for _ in 0..2 {
+                let plan = plan_of(&limiter, &key, &limits, OwnPolicy::NONE);
+                let request = match &plan.requests {
+                    Planned::Single { request: [request], .. } => *request,
+                    Planned::Rules(rules) => rules.enforced.requests[0],
+                    Planned::Off { .. } => panic!("the rule is enforced"),
+                };
+                assert_eq!((request.limit, request.cost, request.role.is_postpaid()), (limits[0], 3, false), "{word}");
+            }
+        });
+        assert_eq!(lines.iter().filter(|line| line.contains(word)).count(), 1, "{word}: {lines:?}");
+    }
+}
+
+#[test]
+fn a_postpaid_call_has_a_slot_and_owes_its_windows() {
+    let (key, limiter) = (Key::new("a"), Limiter::memory());
+    let limits = ["5 concurrent", "100/min"].map(|text| text.parse().expect("a limit"));
+    let rule = RuleUse {
+        rule_index: 0,
+        name: "a",
+        key: &key,
+        limits: OwnLimits::Layer(&limits),
+        cost: 0,
+        own: CallSettings::NONE,
+    };
+    let rule = rule.with_postpaid(true);
+    let plan = limiter.inside().rules.plan(OwnPolicy::NONE, &iter::once((rule, Reference))).expect("few requests");
+    let Planned::Rules(rules) = &plan.requests else { panic!("two limits") };
+    let requests = rules.enforced.requests.iter().map(|request| (request.cost, request.role.is_postpaid()));
+    assert_eq!(requests.collect::<Vec<_>>(), [(1, false), (1, true)]);
+}
+
+/// A limit of one kind gives nothing to one of the other.
+#[test]
+fn windows_and_calls_at_once_replace_each_other_as_they_are() {
+    let (key, limiter) = (Key::new("a"), Limiter::memory());
+    let (concurrent, window) = (Limit::concurrent(50).expect("valid"), "5/10s".parse::<Limit>().expect("a limit"));
+    let bucket = window.with_algorithm(Algorithm::TokenBucket).with_burst(7).expect("a bucket");
+    let limits_of = |configured: Rule, own: &[Limit]| {
+        limiter.set_rules(RuleSet::new().rule("a", configured)).expect("valid");
+        match &plan_of(&limiter, &key, own, OwnPolicy::NONE).requests {
+            Planned::Single { request: [request], .. } => vec![request.limit],
+            Planned::Rules(rules) => rules.enforced.requests.iter().map(|request| request.limit).collect(),
+            Planned::Off { .. } => panic!("the rule is enforced"),
+        }
+    };
+    let rule = |limit| Rule::new().limit(limit);
+    assert_eq!(limits_of(rule(concurrent), &[bucket]), [concurrent]);
+    assert_eq!(limits_of(rule(window), &[concurrent]), [window]);
+    assert_eq!(limits_of(rule(window), &[concurrent, bucket]), [bucket], "the algorithm of the other window");
+    let both = rule(concurrent).limit(window).algorithm(Algorithm::TokenBucket).burst(7);
+    assert_eq!(limits_of(both, &[window]), [concurrent, bucket]);
+    let error = limiter.set_rules(RuleSet::new().rule("a", Rule::new().algorithm(Algorithm::Concurrent)));
+    let message =
+        "`algorithm` of the rule `a` must be that of a window, got `concurrent`: write the limit as `50 concurrent`";
+    assert_eq!(error.expect_err("no algorithm of a window").to_string(), message);
+}

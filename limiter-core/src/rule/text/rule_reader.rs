@@ -10,8 +10,9 @@ use toml::de::{DeTable, DeValue};
 use super::{Mistake, config_error};
 use crate::rule::format::{
     FLAG, FLAG_FIX, FieldNames, Found, MAX_OVERRIDES, both_limits_problem, both_matches_problem, burst_problem,
-    empty_match_problem, equal_match_problem, field, limit_of_parts, no_limits_problem, no_match_problem, parse_limit,
-    too_many_limits_problem, too_many_overrides_problem, wrong_value_problem, zset_problem,
+    empty_match_problem, equal_match_problem, field, limit_of_parts, no_limits_problem, no_match_problem,
+    of_windows_problem, parse_limit, too_many_limits_problem, too_many_overrides_problem, wrong_value_problem,
+    zset_problem,
 };
 use crate::rule::message_text::cut;
 use crate::rule::text::TextLines;
@@ -60,6 +61,10 @@ impl RuleReader {
             Some(Contradiction::BurstOf(algorithm, burst)) => {
                 config_error(burst_problem(algorithm, burst), at("burst"))
             }
+            Some(Contradiction::OfWindows(setting, limit)) => {
+                config_error(of_windows_problem(setting, limit), at(setting))
+            }
+            Some(Contradiction::ConcurrentAlgorithm) => return Ok(rule), // No text has it.
         };
         Err(mistake)
     }

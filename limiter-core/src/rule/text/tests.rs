@@ -44,6 +44,13 @@ leases = false
 
 [rules.mixed]
 limits = ["5/10s", { limit = "100/h", algorithm = "leaky_bucket", burst = 7 }]
+
+[rules.erp]
+limit = "50 concurrent"
+
+[rules.model]
+limits = ["5 concurrent", "100/min"]
+algorithm = "token_bucket"
 "#;
 
 fn limit(text: &str) -> Limit {
@@ -85,6 +92,11 @@ fn every_setting_is_read() {
         .rule("user:{user_id}", user)
         .rule("shared", Rule::new().limit(limit("5/10s")).layout(Layout::Zset))
         .rule("mixed", Rule::new().limit(limit("5/10s")).limit(leaky))
+        .rule("erp", Rule::new().limit(Limit::concurrent(50).expect("valid")))
+        .rule(
+            "model",
+            Rule::new().limit(limit("5 concurrent")).limit(limit("100/min")).algorithm(Algorithm::TokenBucket),
+        )
         .strict();
     assert_same(&set, &expected);
     assert_same(&parse(&set.to_string()), &set);
@@ -368,6 +380,43 @@ fn each_mistake_has_its_position_and_a_remedy() {
             "line 1, column 13: the text must be TOML, got a mistake in it, unclosed table, expected `]`: check this line",
         ),
         (
+            "[rules.a]\nlimit = \"0 concurrent\"",
+            "line 2, column 9: `limit` must be `calls concurrent`, got `0 concurrent` without a call: write `mode = \
+             \"deny\"` in its rule to deny every call",
+        ),
+        (
+            "[rules.a]\nlimit = \"50 concurrent\"\nalgorithm = \"token_bucket\"",
+            "line 3, column 13: `algorithm` must be left out for `50 concurrent`, got one: remove it",
+        ),
+        (
+            "[rules.a]\nburst = 7\nlimits = [\"50 concurrent\"]",
+            "line 2, column 9: `burst` must be left out for `50 concurrent`, got one: remove it",
+        ),
+        (
+            "[rules.a]\nlimit = \"50 concurrent\"\nlayout = \"zset\"",
+            "line 3, column 10: `layout` must be left out for `50 concurrent`, got one: remove it",
+        ),
+        (
+            "[rules.a]\nlimit = \"50 concurrent\"\npostpaid = true",
+            "line 3, column 12: `postpaid` must be left out for `50 concurrent`, got one: remove it",
+        ),
+        (
+            "[rules.a]\nlimit = { limit = \"50 concurrent\", algorithm = \"fixed_window\" }",
+            "line 2, column 48: `algorithm` must be left out for `50 concurrent`, got one: remove it",
+        ),
+        (
+            "[rules.a]\nlimit = \"50 concurrent\"\nwindow = \"10s\"",
+            "line 3, column 1: `window` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `key` or `override`, or \
+             remove it; a newer version may have more",
+        ),
+        (
+            "[rules.a]\nalgorithm = \"concurrent\"",
+            "line 2, column 13: `algorithm` must be one of `sliding_window`, `fixed_window`, `sliding_counter`, \
+             `token_bucket` and `leaky_bucket`, got `\"concurrent\"`: write the limit as `\"50 concurrent\"`, without an \
+             algorithm",
+        ),
+        (
             "[rules.a.b\nlimit = \"5/s\"",
             "line 1, column 11: the text must be TOML, got a mistake in it, unclosed table, expected `]`: check this line",
         ),
@@ -454,6 +503,7 @@ fn random_rule(random: &mut Random) -> Rule {
         Algorithm::SlidingCounter,
         Algorithm::TokenBucket,
         Algorithm::LeakyBucket,
+        Algorithm::Concurrent,
     ];
     let mut rule = Rule::new();
     for _ in 0..random.below(3) {
@@ -467,6 +517,9 @@ fn random_rule(random: &mut Random) -> Rule {
         if random.below(3) == 0 {
             limit = limit.with_burst(max).unwrap_or(limit);
             limit = limit.with_layout(Layout::Zset).unwrap_or(limit);
+        }
+        if random.below(6) == 0 {
+            limit = Limit::concurrent(max).unwrap_or(limit);
         }
         rule = rule.limit(limit);
     }

@@ -245,7 +245,7 @@ impl Arithmetic {
 /// admits at most `max` in any window, so it never admits more than a fixed window or a sliding counter.
 pub(super) fn strictest(algorithm: Algorithm) -> Algorithm {
     match algorithm {
-        Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::SlidingCounter => Algorithm::SlidingWindow,
         Algorithm::TokenBucket | Algorithm::LeakyBucket => algorithm,
+        _ => Algorithm::SlidingWindow,
     }
 }

@@ -44,13 +44,14 @@ impl Naming {
 
     /// Writes the name of a request's counter.
     fn key_name(&self, Request { key, limit, .. }: &Request<'_>) -> KeyName {
-        let tag = match (limit.layout(), limit.algorithm()) {
+        let tag: &[u8] = match (limit.layout(), limit.algorithm()) {
             (Layout::Zset, _) => return KeyName::from(&*key.spring_set_name()),
             (Layout::Compact, Algorithm::SlidingWindow) => b"}:sw:",
             (Layout::Compact, Algorithm::FixedWindow) => b"}:fw:",
             (Layout::Compact, Algorithm::SlidingCounter) => b"}:sc:",
             (Layout::Compact, Algorithm::TokenBucket) => b"}:tb:",
             (Layout::Compact, Algorithm::LeakyBucket) => b"}:lb:",
+            (Layout::Compact, Algorithm::Concurrent) => return self.slots_name(key),
         };
         let mut name = self.key_part(key, tag);
         name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());

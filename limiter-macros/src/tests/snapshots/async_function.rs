@@ -2,6 +2,7 @@
 // pub async fn get_id(user_id: u64) -> String { load(user_id).await }
 
 pub async fn get_id(user_id: u64) -> String {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, __denied)) = {
         let __decision = ::rate_limited::__private::denied(
                 {
@@ -46,6 +47,7 @@ pub async fn get_id(user_id: u64) -> String {
                     &RULES
                 },
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

@@ -14,6 +14,7 @@ where
         > {
             return __value;
         }
+        let mut __held = ::rate_limited::__private::HeldSlots::new();
         if let ::core::option::Option::Some((_, __denied)) = {
             let __rules = [
                 ::rate_limited::__private::RuleRequest::one_permit(
@@ -60,6 +61,7 @@ where
                     ::rate_limited::__private::current(),
                     &__rules,
                     ::core::time::Duration::ZERO,
+                    &mut __held,
                 )
                 .await;
             __decision

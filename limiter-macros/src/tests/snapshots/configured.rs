@@ -2,6 +2,7 @@
 // async fn get_id() -> Result<u64, Busy> { Ok(7) }
 
 async fn get_id() -> Result<u64, Busy> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, __denied)) = {
         let __decision = ::rate_limited::__private::denied(
                 {
@@ -42,6 +43,7 @@ async fn get_id() -> Result<u64, Busy> {
                     &RULES
                 },
                 ::core::time::Duration::from_millis(1000u64),
+                &mut __held,
             )
             .await;
         __decision

@@ -2,6 +2,7 @@
 // #[rate_limited(key = KEY.clone(), name = "all", limit = configured, cost = 2, fallback = 1)] fn get(id: u64, size: u32) -> u64 { id }
 
 fn get(id: u64, size: u32) -> u64 {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((__which, __denied)) = {
         let __rules = [
             if {
@@ -58,6 +59,7 @@ fn get(id: u64, size: u32) -> u64 {
             ::rate_limited::__private::current(),
             &__rules,
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

@@ -2,6 +2,7 @@
 // fn get(id: u64) -> Option<u64> { Some(id) }
 
 fn get(id: u64) -> Option<u64> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, denied)) = {
         let __rules = [
             ::rate_limited::__private::RuleRequest::one_permit(
@@ -45,6 +46,7 @@ fn get(id: u64) -> Option<u64> {
             ::rate_limited::__private::current(),
             &__rules,
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

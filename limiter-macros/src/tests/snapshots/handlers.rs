@@ -6,6 +6,7 @@ async fn get<'a, T>(id: &'a T) -> &'a str
 where
     T: AsRef<str>,
 {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some(__stopped) = {
         let __decision = ::rate_limited::__private::decide(
                 {
@@ -50,6 +51,7 @@ where
                     &RULES
                 },
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

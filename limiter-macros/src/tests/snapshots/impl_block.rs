@@ -4,6 +4,7 @@
 impl<T> Service<T> {
     const NONE: u64 = 0;
     fn get(&self) -> Option<u64> {
+        let mut __held = ::rate_limited::__private::HeldSlots::new();
         if let ::core::option::Option::Some((_, denied)) = {
             let __decision = ::rate_limited::__private::denied_blocking(
                 {
@@ -48,6 +49,7 @@ impl<T> Service<T> {
                     &RULES
                 },
                 ::core::time::Duration::ZERO,
+                &mut __held,
             );
             __decision
         } {

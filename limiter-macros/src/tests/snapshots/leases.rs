@@ -2,6 +2,7 @@
 // #[rate_limited(key = "all", limit = "100000/s", leases = true, on_error = closed, fallback = 1)] #[rate_limited("rest", leases = false, fallback = 2)] fn get(id: u64) -> u64 { id }
 
 fn get(id: u64) -> u64 {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((__which, __denied)) = {
         let __rules = [
             {
@@ -77,6 +78,7 @@ fn get(id: u64) -> u64 {
             ::rate_limited::__private::current(),
             &__rules,
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

@@ -2,6 +2,7 @@
 // async fn get(&self, mut id: u64, _unused: &str) -> Reply { self.load(id).await }
 
 async fn get(&self, mut id: u64, _unused: &str) -> Reply {
+    let mut __held = ::my::facade::__private::HeldSlots::new();
     if let ::core::option::Option::Some(__stopped) = {
         let __rules = [
             {
@@ -50,6 +51,7 @@ async fn get(&self, mut id: u64, _unused: &str) -> Reply {
                 __limiter,
                 &__rules,
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

@@ -8,6 +8,7 @@ fn get(
     argument2: Token,
     last: u64,
 ) -> u64 {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, __denied)) = {
         let __rules = [
             ::rate_limited::__private::RuleRequest::one_permit(
@@ -48,6 +49,7 @@ fn get(
             ::rate_limited::__private::current(),
             &__rules,
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

@@ -2,6 +2,7 @@
 // async fn get_id() -> Result<u32, Busy> { Ok(allowed.remaining()) }
 
 async fn get_id() -> Result<u32, Busy> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     match {
         let __rules = [
             {
@@ -54,6 +55,7 @@ async fn get_id() -> Result<u32, Busy> {
                 ::rate_limited::__private::current(),
                 &__rules,
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

@@ -2,6 +2,7 @@
 // #[rate_limited(key = "b", limit = "9/s", fallback = slower, permit = allowed, recover = |_| None)] fn get(id: u64) -> Option<Allowed> { Some(allowed) }
 
 fn get(id: u64) -> Option<Allowed> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     match {
         let __decision = ::rate_limited::__private::try_allowed_blocking(
             {
@@ -63,6 +64,7 @@ fn get(id: u64) -> Option<Allowed> {
                 &RULES
             },
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

@@ -3,6 +3,7 @@
 
 #[allow(unused)]
 async fn get() -> Result<(), Failed> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some(__stopped) = {
         let __decision = ::rate_limited::__private::decide(
                 {
@@ -47,6 +48,7 @@ async fn get() -> Result<(), Failed> {
                     &RULES
                 },
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

@@ -2,6 +2,7 @@
 // async fn get(id: u64, mut name: String) -> Result<u64, Failed> { name.push('!'); load(name).await? }
 
 async fn get(id: u64, name: String) -> Result<u64, Failed> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, __denied)) = {
         let __rules = [
             ::rate_limited::__private::RuleRequest::one_permit(
@@ -37,6 +38,7 @@ async fn get(id: u64, name: String) -> Result<u64, Failed> {
                 ::rate_limited::__private::current(),
                 &__rules,
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

@@ -2,6 +2,7 @@
 // fn get(id: u64) -> Result<u64, Failed> { Ok(load(id)?) }
 
 fn get(id: u64) -> Result<u64, Failed> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, __denied)) = {
         let __rules = [
             ::rate_limited::__private::RuleRequest::one_permit(
@@ -35,6 +36,7 @@ fn get(id: u64) -> Result<u64, Failed> {
             ::rate_limited::__private::current(),
             &__rules,
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

@@ -2,6 +2,7 @@
 // #[rate_limited(key = "calls", limit = "9/s", fallback = Answer::none())] async fn get(id: u64, mut name: String) -> Answer { name.push('!'); load(name).await }
 
 async fn get(id: u64, name: String) -> Answer {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     let __function = {
         static SITES: [::rate_limited::__private::RuleSite; 2usize] = [
             ::rate_limited::__private::RuleSite {
@@ -66,6 +67,7 @@ async fn get(id: u64, name: String) -> Answer {
                 ::rate_limited::__private::current(),
                 &__rules,
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

@@ -2,6 +2,7 @@
 // fn get() -> Result<u64, Failed> { Ok(load(budget)?) }
 
 fn get() -> Result<u64, Failed> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     let __function = {
         static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
             ::rate_limited::__private::RuleSite {
@@ -45,6 +46,7 @@ fn get() -> Result<u64, Failed> {
                 &RULES
             },
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

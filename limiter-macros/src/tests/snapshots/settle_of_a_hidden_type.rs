@@ -2,6 +2,7 @@
 // async fn get(size: u32) -> Result<Vec<impl Row>, Busy> { load().await }
 
 async fn get(size: u32) -> Result<Vec<impl Row>, Busy> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     let __function = {
         static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
             ::rate_limited::__private::RuleSite {
@@ -62,6 +63,7 @@ async fn get(size: u32) -> Result<Vec<impl Row>, Busy> {
                 ::rate_limited::__private::current(),
                 &__rules,
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

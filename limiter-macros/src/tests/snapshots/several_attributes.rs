@@ -2,6 +2,7 @@
 // #[rate_limited(key = "global", limit = "100/s", fallback = busy(denied), on_error = open)] async fn get(id: u64) -> u64 { id }
 
 async fn get(id: u64) -> u64 {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((__which, __denied)) = {
         let __rules = [
             {
@@ -58,6 +59,7 @@ async fn get(id: u64) -> u64 {
                 ::rate_limited::__private::current(),
                 &__rules,
                 ::core::time::Duration::ZERO,
+                &mut __held,
             )
             .await;
         __decision

@@ -2,6 +2,7 @@
 // async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> { Some(id) }
 
 async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, denied)) = {
         let __rules = [
             if {
@@ -67,6 +68,7 @@ async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
                 ::rate_limited::__private::current(),
                 &__rules,
                 ::core::time::Duration::from_millis(500u64),
+                &mut __held,
             )
             .await;
         __decision

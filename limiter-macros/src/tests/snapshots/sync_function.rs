@@ -2,6 +2,7 @@
 // fn get_id() -> Result<u64, Busy> { Ok(7) }
 
 fn get_id() -> Result<u64, Busy> {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, __denied)) = {
         let __decision = ::rate_limited::__private::denied_blocking(
             {
@@ -46,6 +47,7 @@ fn get_id() -> Result<u64, Busy> {
                 &RULES
             },
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

@@ -2,6 +2,7 @@
 // fn get(tenant: &str, user: &User, hash: u32) -> Reply { load(user) }
 
 fn get(tenant: &str, user: &User, hash: u32) -> Reply {
+    let mut __held = ::rate_limited::__private::HeldSlots::new();
     if let ::core::option::Option::Some((_, denied)) = {
         let __rules = [
             {
@@ -49,6 +50,7 @@ fn get(tenant: &str, user: &User, hash: u32) -> Reply {
             ::rate_limited::__private::current(),
             &__rules,
             ::core::time::Duration::ZERO,
+            &mut __held,
         );
         __decision
     } {

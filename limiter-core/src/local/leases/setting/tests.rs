@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::take_noted_settings;
 use crate::limiter::tests::Warnings;
 use crate::private::{
-    AnnotatedFunction, LimiterHandle, RuleRequest, allowed_blocking, decide_blocking, denied_blocking,
+    AnnotatedFunction, HeldSlots, LimiterHandle, RuleRequest, allowed_blocking, decide_blocking, denied_blocking,
 };
 use crate::run::block_on;
 use crate::service::{LimitedRequest, TowerRule};
@@ -88,9 +88,12 @@ fn assert_leases(expected: bool, run: impl FnOnce()) {
 fn call(limiter: &Limiter, function: &'static AnnotatedFunction, rules: &[Option<RuleRequest>]) {
     let handle = || LimiterHandle::Other(limiter.clone());
     for wait in [Duration::ZERO, Duration::from_secs(1)] {
-        assert!(denied_blocking(function, handle(), rules, wait).is_none());
-        assert!(decide_blocking(function, handle(), rules, wait).is_none_or(|result| result.is_err()));
-        assert!(allowed_blocking(function, handle(), rules, wait).is_ok());
+        assert!(denied_blocking(function, handle(), rules, wait, &mut HeldSlots::new()).is_none());
+        assert!(
+            decide_blocking(function, handle(), rules, wait, &mut HeldSlots::new())
+                .is_none_or(|result| result.is_err())
+        );
+        assert!(allowed_blocking(function, handle(), rules, wait, &mut HeldSlots::new()).is_ok());
     }
 }
 
@@ -233,9 +236,8 @@ fn a_rule_that_demands_no_leases_or_can_have_them_is_no_warning() {
     let memory = Limiter::memory();
     let lines = Warnings::during(|| {
         for _ in 0..2 {
-            assert!(
-                denied_blocking(&ON, LimiterHandle::Other(memory.clone()), &requests(small), Duration::ZERO).is_none()
-            );
+            let (handle, mut held) = (LimiterHandle::Other(memory.clone()), HeldSlots::new());
+            assert!(denied_blocking(&ON, handle, &requests(small), Duration::ZERO, &mut held).is_none());
             memory.set_rules(rules(Rule::new().leases(true).burst(7))).expect("valid");
         }
     });

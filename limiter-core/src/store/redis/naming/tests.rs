@@ -163,6 +163,14 @@ fn keys_have_the_whole_name_whether_it_is_inline_or_not() {
     }
 }
 
+#[test]
+fn the_name_of_calls_at_once_has_no_window() {
+    let key = Key::new("a");
+    let name = |limit: &str| name(&naming(None), &Request::new(&key, limit.parse().expect("a limit"), 1));
+    assert_eq!(name("5 concurrent"), "a:b:{a}:cc");
+    assert_eq!(name("6 concurrent"), name("5 concurrent"));
+}
+
 /// The expected digests were computed by another program.
 #[test]
 fn a_secret_replaces_the_key_by_its_hmac() {

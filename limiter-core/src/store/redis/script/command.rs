@@ -230,7 +230,8 @@ impl LeaseTerms {
 fn module(limit: Limit) -> &'static str {
     match (limit.layout(), limit.algorithm()) {
         (Layout::Zset, _) => "zset",
-        (Layout::Compact, Algorithm::SlidingWindow) => "sliding_window",
+        // No plan brings calls at once to the counters' scripts.
+        (Layout::Compact, Algorithm::SlidingWindow | Algorithm::Concurrent) => "sliding_window",
         (Layout::Compact, Algorithm::FixedWindow) => "fixed_window",
         (Layout::Compact, Algorithm::SlidingCounter) => "sliding_counter",
         (Layout::Compact, Algorithm::TokenBucket) => "token_bucket",

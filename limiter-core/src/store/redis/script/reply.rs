@@ -46,7 +46,7 @@ impl From<Limit> for Bounds {
     fn from(limit: Limit) -> Self {
         let window = limit.window_millis() * 1000;
         let permits_count_for = match limit.algorithm() {
-            Algorithm::SlidingWindow | Algorithm::FixedWindow => window,
+            Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::Concurrent => window,
             Algorithm::SlidingCounter => 2 * window,
             Algorithm::TokenBucket | Algorithm::LeakyBucket => MAX_REFILL_MICROS,
         };
