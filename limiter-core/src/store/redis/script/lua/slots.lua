@@ -23,8 +23,8 @@
 -- Expiry   1 to 2 s after the last end
 -- Atomic   because a script is. A message may be executed twice. One that is repeated or late writes nothing
 local HEAD, ENTRY, MESSAGE, VERSION, MAX_ENTRIES, WRAP, NEVER = 24, 32, 19, 1, 1024, 4294967296, 4294967295
--- Up to this size a value is written as a whole.
-local MAX_WHOLE_BYTES = 600
+-- Up to this size a value is written as a whole, since that is one command.
+local MAX_WHOLE_BYTES = 100
 -- The longest time in which a process without slots waits for the next message.
 local MAX_WAIT_MS = 2000
 local FRESH, AGAIN, STALE, FULL, DAMAGED = 0, 1, 2, 3, 4
@@ -75,20 +75,42 @@ local function clean(value)
   return value or false, is_changed, has_ended, sum, first, last, least_unit, waiters
 end
 
--- Returns the other entries that wait, and the first end of another entry.
-local function survey(value, own)
-  local waiting_others, first = {}, nil
+-- The slots of a waiting entry with less than its share that none behind it in the line may have.
+local function due(slots, waiting, least, least_share)
+  local part = least_share - slots
+  part = waiting < part and waiting or part
+  return part > least - slots and part or least - slots
+end
+
+-- Returns the first end of another entry; nil if there is none.
+local function first_end_of_others(value, own)
+  local first
   for at = HEAD + 1, value and #value or 0, ENTRY do
-    if at ~= own then
-      local ends, _, slots, _, waiting = unpack('>I6I4I2I2I2', value, at + 8)
-      first = first and first < ends and first or ends
-      if waiting > 0 then
-        local least, since = unpack('>I2I6', value, at + 24)
-        waiting_others[#waiting_others + 1] = { at = at, slots = slots, waiting = waiting, least = least, since = since }
-      end
+    local ends = at ~= own and unpack('>I6', value, at + 8)
+    if ends and (not first or ends < first) then first = ends end
+  end
+  return first
+end
+
+-- Returns the other entries that wait, in their order: first those with less than their share, then by their places.
+local function line(value, own, least_share)
+  local entries = {}
+  for at = HEAD + 1, #value, ENTRY do
+    local waiting = at ~= own and unpack('>I2', value, at + 22) or 0
+    if waiting > 0 then
+      local slots, _, _, least, since = unpack('>I2I2I2I2I6', value, at + 18)
+      local is_hungry = slots < least_share
+      entries[#entries + 1] = {
+        id = sub(value, at, at + 7), is_hungry = is_hungry, since = since,
+        due = is_hungry and due(slots, waiting, least, least_share) or waiting,
+      }
     end
   end
-  return waiting_others, first
+  table.sort(entries, function(a, b)
+    if a.is_hungry ~= b.is_hungry then return a.is_hungry end
+    return a.since < b.since
+  end)
+  return entries
 end
 
 local function expiry(last)
@@ -177,7 +199,7 @@ for index = 1, #KEYS do
   local room = max > in_use and max - in_use or 0
   local is_fresh = state ~= AGAIN and state ~= STALE
   local granted = state == AGAIN and own_slots or 0
-  local ahead, others_wait, waiting_others, first_other, latest, is_hungry, floor = 0, 0, nil, nil, now, false, run
+  local ahead, others_wait, latest, first_other, is_hungry, floor = 0, 0, now, nil, false, run
   if is_fresh then
     if own then
       floor = own_slots > run and own_slots or run
@@ -187,20 +209,18 @@ for index = 1, #KEYS do
     granted = floor
   end
   if other_waiters > 0 then
-    waiting_others, first_other = survey(value, own)
-    for _, other in ipairs(waiting_others) do
-      local other_due = other.least - other.slots
-      if other.slots < least_share then
-        others_wait, other.is_hungry = 1, true
-        local part = least_share - other.slots
-        part = other.waiting < part and other.waiting or part
-        other_due = part > other_due and part or other_due
-        if not is_hungry or own_waiting == 0 or other.since < own_since then
-          ahead = ahead + other_due
+    for at = HEAD + 1, #value, ENTRY do
+      local ends, _, slots, _, other_waiting, other_least, since = unpack('>I6I4I2I2I2I2I6', value, at + 8)
+      if at ~= own and (not first_other or ends < first_other) then first_other = ends end
+      if at ~= own and other_waiting > 0 then
+        latest = since >= latest and since + 1 or latest
+        if slots < least_share then
+          others_wait = 1
+          if not is_hungry or own_waiting == 0 or since < own_since then
+            ahead = ahead + due(slots, other_waiting, other_least, least_share)
+          end
         end
       end
-      other.due = other_due
-      latest = other.since >= latest and other.since + 1 or latest
     end
   end
   if is_fresh and wanted > floor then
@@ -260,14 +280,10 @@ for index = 1, #KEYS do
 
     -- Free slots, for those that wait.
     local free = max - sum
-    if waiting_others and free > 0 and (granted < own_slots or has_ended or own_waiting > 0 and not waits) then
-      table.sort(waiting_others, function(a, b)
-        if a.is_hungry ~= b.is_hungry then return a.is_hungry or false end
-        return a.since < b.since
-      end)
-      for _, other in ipairs(waiting_others) do
-        notify(sub(value, other.at, other.at + 7), key)
-        free = free - (other.is_hungry and other.due or other.waiting)
+    if other_waiters > 0 and free > 0 and (granted < own_slots or has_ended or own_waiting > 0 and not waits) then
+      for _, other in ipairs(line(value, own, least_share)) do
+        notify(other.id, key)
+        free = free - other.due
         if free <= 0 then break end
       end
     end
@@ -283,10 +299,7 @@ for index = 1, #KEYS do
 
   local first_end = NEVER
   if granted < want then
-    if not waiting_others then
-      local _
-      _, first_other = survey(value, own)
-    end
+    first_other = first_other or first_end_of_others(value, own)
     first_end = first_other and math.max(first_other - now, 0) or NEVER
   end
   local allow = granted < room and granted or room

@@ -10,7 +10,7 @@ const EXPIRY: (&str, &str) = ("2000 - now)", "2000)");
 /// Looks at all entries with each message.
 const ALWAYS_CLEAN: (&str, &str) = ("if first <= now or", "if true or first <= now or");
 /// Changes each value in place.
-const IN_PLACE: (&str, &str) = ("MAX_WHOLE_BYTES = 600", "MAX_WHOLE_BYTES = 0");
+const IN_PLACE: (&str, &str) = ("MAX_WHOLE_BYTES = 100", "MAX_WHOLE_BYTES = 0");
 
 /// A script and the models of its keys.
 struct Schedule {
@@ -206,7 +206,7 @@ fn a_script_with_a_fault_differs_from_the_model() {
         ("ended entries stay", &[("if first <= now or", "if")]),
         (
             "the place in the line does not count",
-            &[("if not is_hungry or own_waiting == 0 or other.since < own_since then", "if not is_hungry then")],
+            &[("if not is_hungry or own_waiting == 0 or since < own_since then", "if not is_hungry then")],
         ),
         ("the head has an old sum", &[("sum, waiters = in_use + granted,", "sum, waiters = sum,")]),
     ];
