@@ -7,6 +7,7 @@ mod outcome;
 mod permit;
 
 use crate::ErrorKind;
+pub use crate::concurrency::HeldSlots;
 pub use crate::convert::{FromDenied, FromFailure};
 pub use crate::current::{LimiterHandle, current};
 use crate::request::CallSettings;
@@ -21,7 +22,6 @@ pub use crate::{
 pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;
-pub use crate::concurrency::HeldSlots;
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};

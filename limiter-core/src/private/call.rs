@@ -19,25 +19,25 @@ use crate::{Denied, Error, OnError};
 /// A rule that does not apply is `None`. Returns the denial of a denied call, with the index of the rule that denied
 /// it. The slots of an allowed call are in `held`.
 #[inline]
-pub fn denied(
+pub fn denied<'a>(
     function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
-    rules: &[Option<RuleRequest>],
+    rules: &'a [Option<RuleRequest>],
     max_wait: Duration,
-    held: &mut HeldSlots,
-) -> impl Future<Output = Option<(usize, Denied)>> {
+    held: &'a mut HeldSlots,
+) -> impl Future<Output = Option<(usize, Denied)>> + 'a {
     CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter, held)
 }
 
 /// Takes the permits of a call whose function handles the limiter's failures. `None` runs the body.
 #[inline]
-pub fn decide(
+pub fn decide<'a>(
     function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
-    rules: &[Option<RuleRequest>],
+    rules: &'a [Option<RuleRequest>],
     max_wait: Duration,
-    held: &mut HeldSlots,
-) -> impl Future<Output = Option<Result<(usize, Denied), Error>>> {
+    held: &'a mut HeldSlots,
+) -> impl Future<Output = Option<Result<(usize, Denied), Error>>> + 'a {
     CallFuture::new(AnnotatedCall { function, rules, max_wait, settles: false }, limiter, held)
 }
 
