@@ -11,7 +11,7 @@ mod failing_outbox;
 
 pub(crate) use failing_outbox::FailingOutbox;
 pub use held::HeldSlots;
-pub(crate) use slot_table::{SharedSlots, SlotOutbox, SlotTable};
+pub(crate) use slot_table::{Answer, SharedSlots, SlotOutbox, SlotTable};
 pub(crate) use slots_of_key::{CallOutcome, DueMessage, HeldSlot, QueuedSlot, SlotsOfKey};
 
 #[cfg(all(test, feature = "redis", not(limiter_loom)))]

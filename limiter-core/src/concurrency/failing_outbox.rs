@@ -1,11 +1,13 @@
 //! The messages about slots of a limiter that has no store: each fails.
 
+use std::future::ready;
 use std::sync::Arc;
 
-use super::slot_table::SlotOutbox;
+use super::message::SlotHolder;
+use super::slot_table::{Answer, SlotOutbox};
 use super::slots_of_key::SlotsOfKey;
-use crate::Error;
 use crate::clock::{Clock, Moment};
+use crate::{Error, Key};
 
 /// Fails each message with one error.
 pub(crate) struct FailingOutbox {
@@ -25,5 +27,13 @@ impl SlotOutbox for FailingOutbox {
 
     fn has_notices(&self) -> bool {
         false
+    }
+
+    fn peek(&self, _: &Key) -> Answer<Vec<SlotHolder>> {
+        Box::pin(ready(Err(self.error.clone())))
+    }
+
+    fn reset(&self, _: &Key) -> Answer<()> {
+        Box::pin(ready(Err(self.error.clone())))
     }
 }

@@ -61,3 +61,14 @@ pub(crate) enum SlotState {
 
 /// The id of a process that has slots, or waits for some.
 pub(crate) type SlotProcessId = [u8; 8];
+
+/// The slots of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotHolder {
+    pub(crate) process: SlotProcessId,
+    pub(crate) slots: u16,
+    /// The slots that it waits for.
+    pub(crate) waiting: u16,
+    /// The time until its slots end, unless it sends a message.
+    pub(crate) end: Duration,
+}

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::message::SlotProcessId;
+use super::message::{SlotHolder, SlotProcessId};
 use super::slots_of_key::SlotsOfKey;
-use crate::Key;
 use crate::clock::{Clock, Moment};
 use crate::sync::process::Process;
 use crate::sync::{Mutex, Seed, lock, seed};
+use crate::{Error, Key};
 
 /// The number of maps, each under a lock of its own. A power of two.
 const MAPS: usize = 16;
@@ -57,7 +58,16 @@ pub(crate) trait SlotOutbox: Send + Sync {
 
     /// Returns whether processes that wait are told of free slots.
     fn has_notices(&self) -> bool;
+
+    /// Reads who has slots of a key, or waits for some.
+    fn peek(&self, key: &Key) -> Answer<Vec<SlotHolder>>;
+
+    /// Forgets who waits for slots of a key. Slots in use stay.
+    fn reset(&self, key: &Key) -> Answer<()>;
 }
+
+/// The answer of a store.
+pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + Sync>>;
 
 impl SlotTable {
     pub(crate) fn new(clock: Clock, store: Option<SharedSlots>) -> Self {
@@ -79,6 +89,11 @@ impl SlotTable {
         let slots = Arc::new(SlotsOfKey::new(key.clone(), Arc::clone(&self.shared)));
         map.keys.insert(key.clone(), Arc::clone(&slots));
         slots
+    }
+
+    /// The way to the store; `None` if this process decides alone.
+    pub(crate) fn outbox(&self) -> Option<&dyn SlotOutbox> {
+        self.shared.store.as_ref().map(|store| &*store.outbox)
     }
 
     /// The slots of a key, if a call has or wants some.

@@ -296,6 +296,7 @@ impl Inside {
 
     async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
         let reset = match &self.backend {
+            _ if limit.is_concurrent() => return self.reset_slots(key).await,
             Backend::Memory(store) => {
                 store.reset(key, limit);
                 Ok(())

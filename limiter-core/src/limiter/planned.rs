@@ -377,8 +377,15 @@ impl Inside {
         if let Some((_, denied)) = self.deny_without_store(planned, options.on_error)? {
             return Ok(Decision::Denied(denied));
         }
+        let slots = self.peek_slots(&planned.slots, &options).await?;
+        if let Some(denied) = slots.as_ref().filter(|decision| decision.is_denied()) {
+            return Ok(denied.clone());
+        }
         if !planned.enforced.requests.is_empty() {
             return self.peek_once(planned.enforced.context(), options).await;
+        }
+        if let Some(allowed) = slots {
+            return Ok(allowed);
         }
         let decision = match planned.shadow.first() {
             Some(rule) => self.peek_once(rule.context(), options).await.ok().map(Decision::in_shadow),

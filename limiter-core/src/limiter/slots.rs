@@ -19,6 +19,9 @@ use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit};
 /// The time for which the slots of a process that is gone stay in use.
 const SLOT_TIME: Duration = Duration::from_secs(10);
 
+/// The time until a call of a key could start of which this process has had none.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+
 /// The error of a method that ends at its decision, so that it cannot hold a slot.
 #[cold]
 pub(crate) fn enter_instead() -> Error {
@@ -105,6 +108,64 @@ impl Inside {
         let allowed = self.take_shadow_slots(&slots.shadow, allowed, &mut taken).await;
         held.append(taken);
         Ok(Ok(allowed))
+    }
+
+    /// Decides about slots without taking any, and without calling the observers of decisions. `None` if all are free, or if the
+    /// failure policy allows the call.
+    ///
+    /// # Errors
+    /// As for [`take_slots`](Self::take_slots).
+    pub(super) async fn peek_slots(
+        &self,
+        slots: &RuleRequests<'_>,
+        options: &CallOptions,
+    ) -> Result<Option<Decision>, Error> {
+        let mut allowed = None;
+        for of_key in slots_of_keys(&slots.requests) {
+            let decision = self.peek_slot(&of_key, options).await?;
+            match self.slot_decision(slots.context(), of_key.index, decision, &mut HeldSlots::new()) {
+                Decision::Allowed(next) => allowed = Some(with_least(allowed, next)),
+                denied => return Ok(Some(denied)),
+            }
+        }
+        Ok(allowed.map(Decision::Allowed))
+    }
+
+    async fn peek_slot(&self, call: &SlotsOfCall<'_>, options: &CallOptions) -> Result<SlotDecision, Error> {
+        let (max, table) = (call.limit.max(), self.slot_table());
+        let here = table.find(call.key).map(|slots| slots.outlook());
+        let in_use = match table.outbox() {
+            None => here.as_ref().map_or(0, |here| here.running),
+            Some(outbox) => match outbox.peek(call.key).await {
+                Ok(holders) => holders.iter().map(|holder| u32::from(holder.slots)).sum(),
+                Err(error) => {
+                    let resolution = apply_policy(&self.observers, error, options.on_error, |_| None)?;
+                    let slot = match resolution {
+                        Resolution::FailedOpen => Ok(None),
+                        _ => Err(Denial { retry_after: Some(Duration::from_secs(1)) }),
+                    };
+                    return Ok(SlotDecision { slot, source: Source::Policy, free: 0 });
+                }
+            },
+        };
+        let free = max.saturating_sub(in_use);
+        let retry_after = here.map_or(FIRST_RETRY, |here| here.retry_after);
+        let slot = match call.cost {
+            cost if cost <= free => Ok(None),
+            cost => Err(Denial { retry_after: (cost <= max).then_some(retry_after) }),
+        };
+        Ok(SlotDecision { slot, source: Source::Store, free })
+    }
+
+    /// Resets the slots of a key: forgets who waits in other processes. Slots in use stay.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    pub(super) async fn reset_slots(&self, key: &Key) -> Result<(), Error> {
+        match self.slot_table().outbox() {
+            None => Ok(()),
+            Some(outbox) => outbox.reset(key).await,
+        }
     }
 
     /// Takes slots of rules in shadow mode that are free now. They deny nothing.

@@ -33,7 +33,7 @@ pub(crate) use leases::Renewal;
 use leases::{BatchTerms, HeldCall, Keeper, ReleasedCalls};
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
-use slots::SlotLook;
+use slots::SlotOrder;
 
 use super::connection::gate_table::GateTable;
 use super::connection::managed::ManagedConnection;
@@ -73,7 +73,7 @@ pub(crate) struct WorkerSettings {
 pub(crate) struct Receivers {
     pub(crate) calls: mpsc::UnboundedReceiver<Call>,
     pub(crate) renewals: mpsc::UnboundedReceiver<Renewal>,
-    pub(crate) slot_looks: mpsc::UnboundedReceiver<SlotLook>,
+    pub(crate) slot_orders: mpsc::UnboundedReceiver<SlotOrder>,
     #[cfg(feature = "rules")]
     pub(crate) rules_calls: mpsc::UnboundedReceiver<RulesCall>,
 }
@@ -149,7 +149,7 @@ impl Worker {
             receivers.rules_calls,
         ));
         spawn_local(Rc::clone(&self).serve_renewals(receivers.renewals));
-        let slots = spawn_local(Rc::clone(&self).serve_slots(receivers.slot_looks));
+        let slots = spawn_local(Rc::clone(&self).serve_slots(receivers.slot_orders));
         let mut calls = receivers.calls;
         let deadlines = Rc::clone(&self.deadlines);
         spawn_local(async move { deadlines.enforce().await });

@@ -60,13 +60,13 @@ impl WorkerHandle {
     ) -> Result<Self, Error> {
         let (calls, receiver) = mpsc::unbounded_channel();
         let (renewals, renewals_receiver) = mpsc::unbounded_channel();
-        let (slots, slot_looks) = mpsc::unbounded_channel();
+        let (slots, slot_orders) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (rules_calls, rules_receiver) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls: receiver,
             renewals: renewals_receiver,
-            slot_looks,
+            slot_orders,
             #[cfg(feature = "rules")]
             rules_calls: rules_receiver,
         };

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use super::command::{Command, CommandBody};
 use super::reply::unexpected_reply;
 use crate::Error;
-use crate::concurrency::message::{SlotMessage, SlotProcessId, SlotReply, SlotState};
+use crate::concurrency::message::{SlotHolder, SlotMessage, SlotProcessId, SlotReply, SlotState};
 use crate::store::redis::naming::RedisKey;
 
 #[cfg(test)]
@@ -25,17 +25,6 @@ pub(crate) enum SlotOperation {
     Peek(RedisKey),
     /// Forgets the processes that wait. Slots in use stay.
     Reset(RedisKey),
-}
-
-/// The slots of one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotHolder {
-    pub(crate) process: SlotProcessId,
-    pub(crate) slots: u16,
-    /// The slots that it waits for.
-    pub(crate) waiting: u16,
-    /// The time until its slots end, unless it sends a message.
-    pub(crate) end: Duration,
 }
 
 /// Bytes of a packed message.

@@ -9,20 +9,22 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use redis::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::timeout_at;
 
 use super::Worker;
 use super::call::Deadline;
 use crate::clock::Moment;
-use crate::concurrency::message::SlotProcessId;
-use crate::concurrency::{DueMessage, SlotOutbox, SlotsOfKey};
+use crate::concurrency::message::{SlotHolder, SlotProcessId};
+use crate::concurrency::{Answer, DueMessage, SlotOutbox, SlotsOfKey};
 use crate::store::redis::connection::managed::Attempt;
+use crate::store::redis::endpoint::worker_stopped;
 use crate::store::redis::naming::RedisKey;
 use crate::store::redis::notifier::notify;
-use crate::store::redis::script::slots::{SlotOperation, decode_messages};
-use crate::{Error, TARGET};
+use crate::store::redis::script::slots::{SlotOperation, decode_messages, decode_peek, decode_reset};
+use crate::sync::process::AtHome;
+use crate::{Error, Key, TARGET};
 
 /// An order to look at the slots of a key at an instant of the clock that goes on during a suspension.
 pub(crate) struct SlotLook {
@@ -30,18 +32,43 @@ pub(crate) struct SlotLook {
     pub(crate) at: Moment,
 }
 
+/// An order to the worker.
+pub(crate) enum SlotOrder {
+    Look(SlotLook),
+    Peek(Key, oneshot::Sender<Result<Vec<SlotHolder>, Error>>),
+    Reset(Key, oneshot::Sender<Result<(), Error>>),
+}
+
 /// The way of orders to the worker.
 #[derive(Clone, Debug)]
-pub(crate) struct SlotSender(pub(crate) mpsc::UnboundedSender<SlotLook>);
+pub(crate) struct SlotSender(pub(crate) mpsc::UnboundedSender<SlotOrder>);
+
+impl SlotSender {
+    fn ask<T: Send + 'static>(&self, order: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> SlotOrder) -> Answer<T> {
+        let (sender, answer) = oneshot::channel();
+        // Without a worker there is no answer.
+        let _ = self.0.send(order(sender));
+        let answer = AtHome::new(Box::pin(answer));
+        Box::pin(async { answer.await?.unwrap_or_else(|_| Err(worker_stopped())) })
+    }
+}
 
 impl SlotOutbox for SlotSender {
     fn look_at(&self, slots: &Arc<SlotsOfKey>, at: Moment) {
         // Without a worker the slots end by themselves.
-        let _ = self.0.send(SlotLook { slots: Arc::clone(slots), at });
+        let _ = self.0.send(SlotOrder::Look(SlotLook { slots: Arc::clone(slots), at }));
     }
 
     fn has_notices(&self) -> bool {
         false
+    }
+
+    fn peek(&self, key: &Key) -> Answer<Vec<SlotHolder>> {
+        self.ask(|answer| SlotOrder::Peek(key.clone(), answer))
+    }
+
+    fn reset(&self, key: &Key) -> Answer<()> {
+        self.ask(|answer| SlotOrder::Reset(key.clone(), answer))
     }
 }
 
@@ -53,7 +80,8 @@ type LaterLooks = BTreeMap<(Moment, u64), Arc<SlotsOfKey>>;
 
 /// What the worker does next about slots.
 enum NextStep {
-    Order(Option<SlotLook>),
+    /// `None` when all senders are dropped.
+    Order(Option<SlotOrder>),
     Look,
 }
 
@@ -62,7 +90,7 @@ type Batch = Vec<(Arc<SlotsOfKey>, RedisKey, DueMessage)>;
 
 impl Worker {
     /// Looks at slots as ordered, until all senders are dropped.
-    pub(super) async fn serve_slots(self: Rc<Self>, mut orders: mpsc::UnboundedReceiver<SlotLook>) {
+    pub(super) async fn serve_slots(self: Rc<Self>, mut orders: mpsc::UnboundedReceiver<SlotOrder>) {
         let (mut later, mut number) = (LaterLooks::new(), 0);
         loop {
             let first = later.first_key_value().map(|((at, _), _)| *at);
@@ -71,16 +99,21 @@ impl Worker {
                 NextStep::Order(order) => order,
                 NextStep::Look => None,
             };
-            while let Some(SlotLook { slots, at }) = order {
-                number += 1;
-                later.insert((at, number), slots);
+            while let Some(received) = order {
+                match received {
+                    SlotOrder::Look(SlotLook { slots, at }) => {
+                        number += 1;
+                        later.insert((at, number), slots);
+                    }
+                    question => drop(spawn_local(Rc::clone(&self).answer(question))),
+                }
                 order = orders.try_recv().ok();
             }
             self.look_at_due(&mut later);
         }
     }
 
-    async fn next_step(&self, orders: &mut mpsc::UnboundedReceiver<SlotLook>, first: Option<Moment>) -> NextStep {
+    async fn next_step(&self, orders: &mut mpsc::UnboundedReceiver<SlotOrder>, first: Option<Moment>) -> NextStep {
         let Some(first) = first else { return NextStep::Order(orders.recv().await) };
         let clock = &self.context.clock;
         let mut sleep = pin!(clock.sleep(clock.now_with_suspend().until(first)));
@@ -126,6 +159,22 @@ impl Worker {
                 Err(error) => fail_all(&batch, &error),
             },
             Err(error) => fail_all(&batch, &error),
+        }
+    }
+
+    /// Answers a question about the slots of a key. Its caller may be gone.
+    async fn answer(self: Rc<Self>, question: SlotOrder) {
+        let key_of = |key: &Key| self.context.naming.slots_key(key);
+        match question {
+            SlotOrder::Look(_) => {}
+            SlotOrder::Peek(key, answer) => {
+                let holders = self.call_slots(SlotOperation::Peek(key_of(&key))).await;
+                let _ = answer.send(holders.and_then(|holders| decode_peek(&holders)));
+            }
+            SlotOrder::Reset(key, answer) => {
+                let done = self.call_slots(SlotOperation::Reset(key_of(&key))).await;
+                let _ = answer.send(done.and_then(|done| decode_reset(&done)));
+            }
         }
     }
 

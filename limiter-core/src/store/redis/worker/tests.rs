@@ -102,13 +102,13 @@ async fn worker_polls_for_the_replies_to_its_calls() {
         let worker = Rc::new(Worker::start(endpoint, Arc::new(GateTable::single()), settings, None));
         let (sender, calls) = mpsc::unbounded_channel();
         let (_renewals, renewals) = mpsc::unbounded_channel();
-        let (_slots, slot_looks) = mpsc::unbounded_channel();
+        let (_slots, slot_orders) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (_rules, rules_calls) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls,
             renewals,
-            slot_looks,
+            slot_orders,
             #[cfg(feature = "rules")]
             rules_calls,
         };

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::SlotHolder;
-use crate::concurrency::message::{SlotMessage, SlotProcessId, SlotReply, SlotState};
+use crate::concurrency::message::{SlotHolder, SlotMessage, SlotProcessId, SlotReply, SlotState};
 
 /// The slots of one key, and the processes that wait for some.
 #[derive(Clone, Debug, Default)]
