@@ -11,6 +11,7 @@ mod charges;
 mod child_process;
 mod clocks;
 mod cluster;
+mod concurrency;
 mod conformance;
 mod credentials;
 mod deadlines;
