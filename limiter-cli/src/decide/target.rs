@@ -40,6 +40,11 @@ impl Target {
         let mut windows: Vec<_> = limits.iter().map(Limit::window).collect();
         windows.sort();
         if let Some(twice) = windows.windows(2).find(|windows| windows[0] == windows[1]) {
+            if twice[0].is_zero() {
+                return Err(Failure::usage(
+                    "`--limit` must count calls at once in one limit, got several: remove the larger ones",
+                ));
+            }
             return Err(Failure::usage(format!(
                 "`--limit` must have another window each time, got {} twice: remove the larger limit",
                 duration_text::write(twice[0])

@@ -94,17 +94,14 @@ fn change(old: &Counters, new: &Counters) -> Option<(String, bool)> {
     let removed: Vec<_> = old.limits.difference(&new.limits).collect();
     let (_, window, _) = added.first()?;
     let write = |millis: u128| {
-        // Calls at once have no window.
-        if millis == 0 {
-            return "`concurrent`".to_owned();
-        }
         duration_text::write(std::time::Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
     };
     let windows = |limits: &BTreeSet<(Option<String>, u128, Option<String>)>| -> BTreeSet<u128> {
         limits.iter().map(|(_, window, _)| *window).collect()
     };
     let change = match &removed[..] {
-        [(_, old, _)] if added.len() == 1 && old != window => {
+        _ if *window == CONCURRENT_WINDOW => "the limit of calls at once is new".to_owned(),
+        [(_, old, _)] if added.len() == 1 && ![*window, CONCURRENT_WINDOW].contains(old) => {
             format!("the window changes from {} to {}", write(*old), write(*window))
         }
         _ if windows(&old.limits).contains(window) => format!("the algorithm of the window {} changes", write(*window)),
@@ -112,6 +109,9 @@ fn change(old: &Counters, new: &Counters) -> Option<(String, bool)> {
     };
     Some((change, true))
 }
+
+/// The window of calls at once, which have none.
+const CONCURRENT_WINDOW: u128 = 0;
 
 impl Counters {
     /// Returns the counters of a rule, with the settings of one of its overrides before its own.
@@ -143,9 +143,10 @@ impl Counters {
 fn own_counters(settings: &dyn TableLike) -> Counters {
     let text = |name: &str| settings.get(name).and_then(Item::as_str).map(str::to_owned);
     let of_limit = |text: LimitText<'_>| {
-        let window = text.limit.parse::<Limit>().ok()?.window().as_millis();
+        let limit = text.limit.parse::<Limit>().ok()?;
+        let (window, concurrent) = (limit.window().as_millis(), limit.is_concurrent().then_some("concurrent"));
         // The default algorithm gives way to that of the source.
-        let algorithm = text.algorithm.filter(|algorithm| *algorithm != "sliding_window");
+        let algorithm = text.algorithm.or(concurrent).filter(|algorithm| *algorithm != "sliding_window");
         Some((algorithm.map(str::to_owned), window, text.layout.map(str::to_owned)))
     };
     Counters {
@@ -207,6 +208,14 @@ mod tests {
             ),
             ("limits = [{ limit = '5/10s' }]", "[[rules.a.limits]]\nlimit = '5/10s'", vec![]),
             ("limit = '5/10s'", "[rules.a.limit]\nlimit = '5/min'", certain("the window changes from 10 s to 1 min")),
+            ("limit = '50 concurrent'", "limit = '9 concurrent'", vec![]),
+            (
+                "limit = '5/10s'",
+                "limit = '50 concurrent'",
+                certain("the algorithm changes from the one of the source to concurrent"),
+            ),
+            ("limit = '5/10s'", "limits = ['5/10s', '9 concurrent']", certain("the limit of calls at once is new")),
+            ("limits = ['5/10s', '9 concurrent']", "limits = ['5/10s', '5/min']", certain("the window 1 min is new")),
             (
                 "mode = 'off'",
                 "limit = '5/10s'",

@@ -105,6 +105,7 @@ pub(super) fn place(text: &str, at: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::rule_text::RuleText;
 
     #[test]
     fn settings_of_a_file_are_errors_in_shared_rules() {
@@ -117,6 +118,19 @@ mod tests {
         assert!(message(&"#".repeat((1 << 20) + 1)).contains("at most 1 MB"));
         assert!(check("[rules.a]\nlimit = '5/s'\n").is_ok());
         assert!(check(&"#".repeat(1 << 20)).is_ok());
+    }
+
+    #[test]
+    fn limits_of_one_count_are_a_warning() {
+        let warning = |limits: &str| {
+            let text = RuleText::parse(&format!("[rules.a]\nlimits = {limits}\n")).expect("valid");
+            warning("a", text.rule("a").expect("a table"))
+        };
+        let expected =
+            "`a` has `5 concurrent` and `9 concurrent`, which count the same calls: write the smaller one alone";
+        assert_eq!(warning("['5 concurrent', '9 concurrent']").as_deref(), Some(expected));
+        assert!(warning("['5/s', '9/1s']").is_some_and(|warning| warning.contains("have one window")));
+        assert_eq!(warning("['5 concurrent', '9/366d']"), None);
     }
 
     #[test]

@@ -40,6 +40,11 @@ const WITHOUT_STORE: &[Case] = &[
         2,
         "`--limit` must have another window each time, got 1 min twice: remove the",
     ),
+    ("check a --limit 0concurrent", 2, "`limit` must be `calls concurrent`, got `0concurrent` without a call"),
+    ("check a --limit 5concurrent --algorithm token_bucket", 2, "`--algorithm` must be left out for `5 concurrent`"),
+    ("check a --limit 5concurrent --burst 9", 2, "`--burst` must be left out for `5 concurrent`"),
+    ("check a --limit 5concurrent --limit 9concurrent", 2, "`--limit` must count calls at once in one limit"),
+    ("check a --limit 5/s --algorithm concurrent", 2, "invalid value 'concurrent'"),
     ("check a --limit 5/s --algorithm token_bucket --burst 0", 2, "`--burst` must be at least 1, got 0"),
     (
         "check a@b@ --limit 5/s",

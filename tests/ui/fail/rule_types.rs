@@ -51,4 +51,7 @@ impl Service {
     }
 }
 
+#[rate_limited(key = "k", concurrent = calls, fallback = ())]
+fn concurrent(calls: u16) {}
+
 fn main() {}
