@@ -65,13 +65,15 @@ impl SlotOperation {
         match self {
             Self::Send { process, messages } => {
                 command.arg(messages.len());
-                messages.iter().for_each(|(key, _)| drop(command.arg(&*key.name)));
+                for (key, _) in messages {
+                    command.arg(&*key.name);
+                }
                 let packed: Vec<u8> = messages.iter().flat_map(|(_, message)| encode(message)).collect();
-                command.arg("send").arg(process).arg(packed).arg(channel_prefix);
+                command.arg("send").arg(process).arg(packed).arg(channel_prefix)
             }
-            Self::Peek(key) => drop(command.arg(1).arg(&*key.name).arg("peek")),
-            Self::Reset(key) => drop(command.arg(1).arg(&*key.name).arg("reset")),
-        }
+            Self::Peek(key) => command.arg(1).arg(&*key.name).arg("peek"),
+            Self::Reset(key) => command.arg(1).arg(&*key.name).arg("reset"),
+        };
         push_time(clock, &mut command);
         command
     }
