@@ -68,9 +68,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use limiter_core::{
-    Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, Health, HealthState,
-    InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, Mode, Named, OnError, OnErrorSetting, Origin,
-    Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
+    Algorithm, Allowed, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure, Health,
+    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, Mode, Named, OnError, OnErrorSetting,
+    Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
 };
 
 #[cfg(feature = "redis")]

@@ -263,14 +263,14 @@ async fn rules_add_and_remove_slots_at_run_time(limiter: Limiter) {
     let named = limiter.named("slots by rule");
     let rule = |rule: Rule| limiter.set_rules(RuleSet::new().rule("slots by rule", rule)).expect("valid");
     assert!(named.check(&key, &window).await.expect("a decision").is_allowed());
-    rule(Rule::new().limits([concurrent(1), window]));
+    rule(Rule::new().limit(concurrent(1)).limit(window));
     assert_eq!(named.check(&key, &window).await.expect_err("it cannot hold").kind(), ErrorKind::Config);
     let held = named.enter(&key, &window).await.expect("a decision");
     assert!(held.is_entered() && named.enter(&key, &window).await.expect("a decision").is_denied());
     rule(Rule::new().limit(window));
     assert!(named.enter(&key, &window).await.expect("a decision").is_entered());
     assert!(named.check(&key, &window).await.expect("a decision").is_allowed());
-    rule(Rule::new().limits([concurrent(1), window]));
+    rule(Rule::new().limit(concurrent(1)).limit(window));
     assert!(named.enter(&key, &window).await.expect("a decision").is_denied());
     drop(held);
     assert!(named.enter_wait(&key, &window, LONG_DEADLINE).await.expect("a decision").is_entered());
@@ -301,13 +301,13 @@ async fn annotated(limiter: &Limiter, end: &tokio::sync::Notify, panics: bool) -
     1
 }
 
-fn fallback(_: Denied) -> u32 {
+async fn fallback(_: &Limiter, _: &tokio::sync::Notify, _: bool) -> u32 {
     0
 }
 
 #[rate_limited(key = "annotated-slot", limits = ["2 concurrent", "1000/1h"], limiter = limiter, permit = permit)]
-fn with_permit(limiter: &Limiter) -> Result<u32, rate_limited::Error> {
-    assert!(permit.allowed().limit().max() > 0);
+fn with_permit(limiter: &Limiter) -> Result<u32, Denied> {
+    assert_eq!(permit.into_allowed().limit(), limit("1000/1h"));
     Ok(2)
 }
 

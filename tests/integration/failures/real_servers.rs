@@ -91,8 +91,8 @@ async fn flushed_scripts_are_loaded_once_and_no_call_fails() {
     let stats = server.info("commandstats");
     let scripts = stats.iter().filter(|(name, _)| name.starts_with("cmdstat_script"));
     let calls = scripts.map(|(_, stat)| stat.split(['=', ',']).nth(1).and_then(|calls| calls.parse::<u64>().ok()));
-    let loads = 2 * (1 + FLUSHES);
-    assert_eq!(calls.sum::<Option<u64>>(), Some(loads + FLUSHES), "both scripts, and flushes");
+    let loads = 3 * (1 + FLUSHES);
+    assert_eq!(calls.sum::<Option<u64>>(), Some(loads + FLUSHES), "all scripts, and flushes");
 }
 
 #[tokio::test]

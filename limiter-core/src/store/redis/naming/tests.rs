@@ -187,6 +187,22 @@ fn a_secret_replaces_the_key_by_its_hmac() {
 }
 
 #[test]
+fn the_slots_of_a_key_are_beside_its_counters_and_have_no_window() {
+    let key = Key::new("user:").part(42);
+    let request = Request::new(&key, limits()[0], 1);
+    for (naming, subject) in [(naming(None), "user:@42"), (naming(Some(SECRET)), "+")] {
+        let RedisKey { slot: slots_slot, name } = naming.slots_key(&key);
+        assert_eq!(slots_slot, slot(&naming, &request));
+        let name = str::from_utf8(&name).expect("text");
+        assert!(name.starts_with(&format!("a:b:{{{subject}")) && name.ends_with("}:cc"), "{name}");
+        assert_ne!(naming.slots_key(&Key::new("user:").part(43)), naming.slots_key(&key));
+    }
+    let naming = naming(None);
+    assert_eq!(naming.notice_channel([0, 1, 2, 3, 4, 5, 0xAB, 255]), "a:b:notices:000102030405abff");
+    assert!(naming.notice_channel([0; 8]).starts_with(&naming.notice_channel_prefix()));
+}
+
+#[test]
 fn names_depend_on_the_secret_alone() {
     let key = Key::new("user:").part("alice");
     let name = |secret: Option<&[u8]>| name(&naming(secret), &Request::new(&key, limits()[0], 1));

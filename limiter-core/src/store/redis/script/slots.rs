@@ -73,8 +73,12 @@ impl SlotArguments {
             Self::Send { process, messages, channel_prefix } => {
                 command.arg("send").arg(process).arg(&messages[..]).arg(channel_prefix);
             }
-            Self::Peek => drop(command.arg("peek")),
-            Self::Reset => drop(command.arg("reset")),
+            Self::Peek => {
+                command.arg("peek");
+            }
+            Self::Reset => {
+                command.arg("reset");
+            }
         }
     }
 }

@@ -191,8 +191,9 @@ for index = 1, #KEYS do
     state, wanted, waiting = FULL, run, 0
   end
 
-  local in_use = sum - own_slots
-  local other_waiters = own_waiting > 0 and waiters - 1 or waiters
+  -- The head of a damaged value may have less.
+  local in_use = sum > own_slots and sum - own_slots or 0
+  local other_waiters = own_waiting > 0 and waiters > 0 and waiters - 1 or waiters
   local claimants = (wanted > 0 or run > 0) and others + 1 or others
   local share = claimants > 1 and (max - max % claimants) / claimants or max
   local least_share = share > 1 and share or 1

@@ -32,6 +32,13 @@ pub(super) const MAX_ENTRIES: usize = 1024;
 const MAX_WAIT_MS: u64 = 2000;
 
 impl Entry {
+    fn encode(&self) -> Vec<u8> {
+        let &Self { process, end, number, slots, slot_time, waiting, least, since } = self;
+        let shorts = [slots, slot_time, waiting, least].map(u16::to_be_bytes);
+        [&process[..], &end.to_be_bytes()[2..], &number.to_be_bytes(), shorts.as_flattened(), &since.to_be_bytes()[2..]]
+            .concat()
+    }
+
     fn is_hungry(&self, least_share: u16) -> bool {
         self.waiting > 0 && self.slots < least_share
     }
@@ -190,8 +197,9 @@ impl StoredSlots {
         *self = Self { entries: Vec::new(), is_damaged: true };
     }
 
-    pub(super) fn is_damaged(&self) -> bool {
-        self.is_damaged
+    /// The stored bytes of the entries; `None` if the value is damaged.
+    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+        (!self.is_damaged).then(|| self.entries.iter().flat_map(Entry::encode).collect())
     }
 
     /// The entries that have not ended. Those that end too late are shortened: the clock has stepped back.
