@@ -11,6 +11,7 @@ use limiter_testkit::RedisServer;
 use rate_limited::{
     Denied, Entered, Entry, ErrorKind, Key, Limit, Limiter, Mode, OnError, Rule, RuleSet, Source, rate_limited,
 };
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::deadlines::eventually;
@@ -176,7 +177,7 @@ async fn waiting_calls_enter_in_their_order(limiter: Limiter) {
     let mut waiting = JoinSet::new();
     for number in 0..5 {
         let (limiter, key, order) = (limiter.clone(), key.clone(), Arc::clone(&order));
-        let notify = Arc::new(tokio::sync::Notify::new());
+        let notify = Arc::new(Notify::new());
         let told = Arc::clone(&notify);
         waiting.spawn(async move {
             let mut enter = pin!(limiter.enter_wait(&key, &limit, LONG_DEADLINE));
@@ -291,60 +292,59 @@ async fn a_rule_in_shadow_mode_denies_nothing(limiter: Limiter) {
     drop(entered(&limiter, &key, &limit).await);
 }
 
-static RUNNING: AtomicU32 = AtomicU32::new(0);
-
-#[rate_limited(key = "annotated-slot", concurrent = 2, limiter = limiter, fallback = fallback)]
-async fn annotated(limiter: &Limiter, end: &tokio::sync::Notify, panics: bool) -> u32 {
-    RUNNING.fetch_add(1, Ordering::Relaxed);
-    end.notified().await;
-    assert!(!panics, "the body panics");
-    1
+/// Ends an annotated call, and knows whether it has begun.
+#[derive(Default)]
+struct Call {
+    has_begun: Notify,
+    end: Notify,
 }
 
-async fn fallback(_: &Limiter, _: &tokio::sync::Notify, _: bool) -> u32 {
-    0
+#[rate_limited(key = "annotated-slot", concurrent = 2, limiter = limiter, fallback = denied_call)]
+async fn annotated(limiter: &Limiter, call: &Call, panics: bool) -> bool {
+    call.has_begun.notify_one();
+    call.end.notified().await;
+    assert!(!panics, "the body panics");
+    true
+}
+
+async fn denied_call(_: &Limiter, _: &Call, _: bool) -> bool {
+    false
 }
 
 #[rate_limited(key = "annotated-slot", limits = ["2 concurrent", "1000/1h"], limiter = limiter, permit = permit)]
-fn with_permit(limiter: &Limiter) -> Result<u32, Denied> {
-    assert_eq!(permit.into_allowed().limit(), limit("1000/1h"));
-    Ok(2)
+fn with_permit(limiter: &Limiter) -> Result<Limit, Denied> {
+    Ok(permit.into_allowed().limit())
 }
 
 async fn an_annotated_call_holds_its_slot_until_it_ends(limiter: Limiter) {
-    let end = tokio::sync::Notify::new();
-    let begin = || Box::pin(annotated(&limiter, &end, false));
-    let (mut first, mut second) = (begin(), begin());
-    for call in [&mut first, &mut second] {
-        let began = RUNNING.load(Ordering::Relaxed);
-        poll_fn(|context| {
-            assert!(call.as_mut().poll(context).is_pending());
-            context.waker().wake_by_ref();
-            if RUNNING.load(Ordering::Relaxed) > began { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-    assert_eq!(annotated(&limiter, &end, false).await, 0);
-    // Returned, dropped and panicked: each frees its slot.
-    end.notify_one();
-    assert_eq!(first.await, 1);
-    end.notify_one();
-    assert_eq!(annotated(&limiter, &end, false).await, 1);
-    drop(second);
-    end.notify_one();
-    let panicking = tokio::spawn({
-        let limiter = limiter.clone();
-        async move {
-            let end = tokio::sync::Notify::new();
-            end.notify_one();
-            annotated(&limiter, &end, true).await
-        }
-    });
-    assert!(panicking.await.is_err());
+    let start = async |panics| {
+        let call = Arc::new(Call::default());
+        let (limiter, running) = (limiter.clone(), Arc::clone(&call));
+        let task = tokio::spawn(async move { annotated(&limiter, &running, panics).await });
+        call.has_begun.notified().await;
+        (call, task)
+    };
+    let is_denied = async || !annotated(&limiter, &Call::default(), false).await;
+    let (first, second, third) = (start(false).await, start(false).await, Call::default());
+    assert!(is_denied().await);
+    // Returned, dropped, and panicked: each frees its slot.
+    first.0.end.notify_one();
+    assert!(first.1.await.expect("no panic"));
+    third.end.notify_one();
+    assert!(annotated(&limiter, &third, false).await);
+    let (panicking, task) = start(true).await;
+    assert!(is_denied().await);
+    panicking.end.notify_one();
+    assert!(task.await.is_err_and(|error| error.is_panic()));
+    let (_call, task) = start(false).await;
+    assert!(is_denied().await);
+    task.abort();
+    assert!(task.await.is_err());
     let blocking = limiter.clone();
-    let returned =
-        tokio::task::spawn_blocking(move || [(); 5].map(|()| with_permit(&blocking).expect("a slot is free")));
-    assert_eq!(returned.await.expect("no panic"), [2; 5]);
+    let returned = tokio::task::spawn_blocking(move || [(); 5].map(|()| with_permit(&blocking).expect("a free slot")));
+    assert_eq!(returned.await.expect("no panic"), [limit("1000/1h"); 5]);
+    second.0.end.notify_one();
+    assert!(second.1.await.expect("no panic"));
 }
 
 async fn many_tasks_never_exceed_the_limit(limiter: Limiter) {

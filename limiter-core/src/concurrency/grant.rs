@@ -20,8 +20,6 @@ use crate::clock::Moment;
 #[derive(Debug)]
 pub(crate) struct Grant {
     slot_time: Duration,
-    /// The time between two messages of a process that waits.
-    ask_interval: Duration,
     /// The slots that may be used before `end`.
     allow: u32,
     end: Moment,
@@ -108,10 +106,9 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Grant {
-    pub(crate) fn new(slot_time: Duration, has_notices: bool, instances: Option<NonZeroU32>) -> Self {
+    pub(crate) fn new(slot_time: Duration, instances: Option<NonZeroU32>) -> Self {
         Self {
             slot_time,
-            ask_interval: if has_notices { ASK_INTERVAL.min(slot_time / 3) } else { POLL_INTERVAL },
             allow: 0,
             end: Moment::PAST,
             held: 0,
@@ -293,7 +290,14 @@ impl Grant {
 
     /// Uses a reply to the message that is on its way. Returns what the message asked for; `None` for another message, whose
     /// reply means nothing.
-    pub(super) fn replied(&mut self, now: Moment, number: u32, max: u16, reply: &SlotReply) -> Option<AskedSlots> {
+    pub(super) fn replied(
+        &mut self,
+        now: Moment,
+        number: u32,
+        max: u16,
+        reply: &SlotReply,
+        has_notices: bool,
+    ) -> Option<AskedSlots> {
         let sent = self.in_flight.take_if(|sent| sent.number == number)?;
         let SentMessage { sent_at, covers, want, returned, .. } = sent;
         let asked = AskedSlots { covers, want };
@@ -312,7 +316,8 @@ impl Grant {
         self.free = u32::from(max).saturating_sub(reply.in_use);
         self.used_at = now;
         let first_end = reply.first_end.map_or(Moment::NEVER, |end| now.after(end + Duration::from_millis(1)));
-        self.ask_at = now.after(self.ask_interval).min(first_end);
+        let interval = if has_notices { ASK_INTERVAL.min(self.slot_time / 3) } else { POLL_INTERVAL };
+        self.ask_at = now.after(interval).min(first_end);
         Some(asked)
     }
 

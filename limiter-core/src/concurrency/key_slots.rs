@@ -173,16 +173,17 @@ impl<C> KeySlots<C> {
         SlotStep { message: Some(grant.message(now, next_number(), &demand)), lost }
     }
 
-    /// Uses a reply. Returns the slots of running calls that have been lost, and whether another process has this process's id.
+    /// Uses a reply. `has_notices` tells whether the store tells processes that wait of free slots. Returns the slots of running calls that have been lost, and whether another process has this process's id.
     pub(crate) fn replied(
         &mut self,
         now: Moment,
         number: u32,
         reply: &SlotReply,
+        has_notices: bool,
         outcomes: &mut Outcomes<C>,
     ) -> (u32, bool) {
         let Some(grant) = &mut self.grant else { return (0, false) };
-        let Some(asked) = grant.replied(now, number, self.max, reply) else { return (0, false) };
+        let Some(asked) = grant.replied(now, number, self.max, reply, has_notices) else { return (0, false) };
         let lost = grant.lose_if_over(now, self.running);
         if reply.state == SlotState::Stale {
             return (lost, true);

@@ -115,7 +115,7 @@ impl World {
         let processes = (0..scenario.processes).map(|_| SimulatedProcess {
             epoch: 0,
             id: random.any().to_be_bytes(),
-            slots: new_slots(scenario.has_notices),
+            slots: new_slots(),
             next_number: 1,
             max: scenario.max,
             drift: i64::try_from(random.below(2001)).unwrap_or(0) - 1000,
@@ -361,7 +361,13 @@ impl World {
     fn reply(&mut self, sent: &Sent, reply: &SlotReply) {
         let (process, now, mut outcomes) = (sent.process, self.own_clock(sent.process), Outcomes::new());
         self.judge.replied(process, sent.message.number, now);
-        let (_, is_cloned) = self.processes[process].slots.replied(now, sent.message.number, reply, &mut outcomes);
+        let (_, is_cloned) = self.processes[process].slots.replied(
+            now,
+            sent.message.number,
+            reply,
+            self.scenario.has_notices,
+            &mut outcomes,
+        );
         assert!(!is_cloned, "no process has the id of another");
         self.tell(process, outcomes);
     }
@@ -369,9 +375,8 @@ impl World {
     fn kill(&mut self, process: usize) {
         self.judge.killed(process);
         let id = self.random.any().to_be_bytes();
-        let has_notices = self.scenario.has_notices;
         let killed = &mut self.processes[process];
-        (killed.id, killed.slots, killed.next_number) = (id, new_slots(has_notices), 1);
+        (killed.id, killed.slots, killed.next_number) = (id, new_slots(), 1);
         (killed.next_look, killed.paused_until) = (u64::MAX, 0);
         killed.epoch += 1;
     }
@@ -405,8 +410,8 @@ impl Event {
     }
 }
 
-fn new_slots(has_notices: bool) -> KeySlots<usize> {
-    KeySlots::new(Some(Grant::new(Duration::from_micros(SLOT_TIME), has_notices, None)))
+fn new_slots() -> KeySlots<usize> {
+    KeySlots::new(Some(Grant::new(Duration::from_micros(SLOT_TIME), None)))
 }
 
 fn moment(micros: u64) -> Moment {

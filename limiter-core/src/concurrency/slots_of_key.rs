@@ -73,8 +73,7 @@ pub(crate) struct DueMessage {
 
 impl SlotsOfKey {
     pub(super) fn new(key: Key, terms: Arc<SlotTerms>) -> Self {
-        let grant =
-            terms.store.as_ref().map(|store| Grant::new(store.slot_time, store.outbox.has_notices(), store.instances));
+        let grant = terms.store.as_ref().map(|store| Grant::new(store.slot_time, store.instances));
         let state = LockedSlots { slots: KeySlots::new(grant), look_at: Moment::NEVER };
         Self { key, terms, state: Mutex::new(state) }
     }
@@ -183,9 +182,12 @@ impl SlotsOfKey {
 
     /// Uses the reply to a message. Returns the slots of running calls that are lost just now.
     pub(crate) fn replied(self: &Arc<Self>, sent: &DueMessage, reply: &SlotReply) -> u32 {
-        let number = sent.message.number;
-        let (lost, is_cloned) = self.change(None, |slots, now, outcomes| slots.replied(now, number, reply, outcomes));
-        if let Some(store) = self.terms.store.as_ref().filter(|_| is_cloned) {
+        let (number, store) = (sent.message.number, self.terms.store.as_ref());
+        let has_notices = store.is_some_and(|store| store.outbox.has_notices());
+        let replied =
+            |slots: &mut CallSlots, now, outcomes: &mut _| slots.replied(now, number, reply, has_notices, outcomes);
+        let (lost, is_cloned) = self.change(None, replied);
+        if let Some(store) = store.filter(|_| is_cloned) {
             store.replace_id(sent.process);
         }
         lost

@@ -18,6 +18,7 @@ mod resp;
 mod command_error;
 mod pipelined;
 mod health;
+mod known_slots;
 mod script;
 mod server;
 mod endpoint;
@@ -138,6 +139,7 @@ impl RedisStore {
             local: Arc::clone(local),
             health: Arc::new(HealthBoard::new(self.endpoint.to_string(), health_observers)),
             batch_sizes: BatchSizes::new(),
+            has_slot_notices: Arc::default(),
         };
         WorkerHandle::start(&self.endpoint, settings, *max_in_flight, ready)
     }

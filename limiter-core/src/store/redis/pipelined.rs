@@ -105,7 +105,12 @@ struct Shared {
     cause: RefCell<Option<Error>>,
     /// Notified when the connection is lost.
     lost: Arc<Notify>,
+    /// Gets the messages of channels that the connection is subscribed to.
+    on_message: RefCell<Option<MessageHandler>>,
 }
+
+/// Gets the values of a message: its channel, and its text.
+pub(crate) type MessageHandler = Rc<dyn Fn(&[Value])>;
 
 impl PipelinedConnection {
     /// Starts to use a connected socket. It must be called inside of a `LocalSet`.
@@ -127,6 +132,7 @@ impl PipelinedConnection {
             ended: Cell::new(None),
             cause: RefCell::default(),
             lost,
+            on_message: RefCell::default(),
         });
         let reader = spawn_local(Reader::new(reader, Rc::clone(&shared)).run()).abort_handle();
         Self(Rc::new(OpenConnection { shared, reader }))
@@ -162,6 +168,11 @@ impl PipelinedConnection {
             values.push(reply.await?);
         }
         Ok(values)
+    }
+
+    /// Sets what gets the messages of channels. A SUBSCRIBE has its confirmation as its reply.
+    pub(crate) fn on_message(&self, handler: MessageHandler) {
+        self.0.shared.on_message.replace(Some(handler));
     }
 
     /// The handle by which the worker lends the write half to the callers of this server.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ mod multi_slot;
 mod pending_call;
 pub(crate) mod receipts;
 pub(crate) mod slots;
+mod slot_notices;
 #[cfg(test)]
 mod direct_tests;
 #[cfg(test)]
@@ -33,6 +35,7 @@ pub(crate) use leases::Renewal;
 use leases::{BatchTerms, HeldCall, Keeper, ReleasedCalls};
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
+use slot_notices::SlotSubscription;
 use slots::SlotOrder;
 
 use super::connection::gate_table::GateTable;
@@ -67,6 +70,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) local: Arc<Local>,
     pub(crate) health: Arc<HealthBoard>,
     pub(crate) batch_sizes: BatchSizes,
+    /// Tells callers whether notices about slots come.
+    pub(crate) has_slot_notices: Arc<AtomicBool>,
 }
 
 /// The channels from the callers.
@@ -114,6 +119,7 @@ struct Worker {
     batch_sizes: BatchSizes,
     /// The queue of each server that had a batch, with the task that sends batches when a permit is released.
     queues: RefCell<Vec<(Rc<BatchQueue>, AbortHandle)>>,
+    slot_subscription: RefCell<Option<SlotSubscription>>,
 }
 
 /// Calls that are received before the first of them is sent.
@@ -122,10 +128,12 @@ const MAX_RECEIVED_CALLS: usize = 256;
 impl Worker {
     /// Starts to connect. It runs inside of a `LocalSet`.
     fn start(endpoint: Endpoint, gates: Arc<GateTable>, settings: WorkerSettings, ready: Option<ReadySignal>) -> Self {
-        let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes } = settings;
+        let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes, has_slot_notices } =
+            settings;
         let deadlines = Rc::new(Deadlines::new(&local));
         let health = StoreHealth::new(health);
-        let context = ConnectionContext::new(clock.clone(), naming, deadline, Arc::clone(&local), health);
+        let context =
+            ConnectionContext::new(clock.clone(), naming, deadline, Arc::clone(&local), health, has_slot_notices);
         let context = Rc::new(context);
         let topology = Rc::new(Topology::start(endpoint, gates, &context, ready));
         let keeper = Keeper::new(Arc::clone(&local), clock, &topology, deadline);
@@ -138,6 +146,7 @@ impl Worker {
             busy_poll: Rc::new(BusyPoll::new(busy_poll)),
             batch_sizes,
             queues: RefCell::default(),
+            slot_subscription: RefCell::default(),
         }
     }
 

@@ -76,12 +76,13 @@ impl WorkerHandle {
         });
         let (local, health) = (Arc::clone(&settings.local), Arc::clone(&settings.health));
         let (batch_sizes, busy_poll) = (settings.batch_sizes.clone(), settings.busy_poll);
+        let has_notices = Arc::clone(&settings.has_slot_notices);
         let direct = DirectSender::new(Arc::clone(&gates), settings.clock.clone(), local, batch_sizes.clone());
         worker::spawn(endpoint.clone_without_state(), Arc::clone(&gates), settings, receivers, ready)?;
         Ok(Self {
             calls,
             renewals,
-            slots: SlotSender(slots),
+            slots: SlotSender { orders: slots, has_notices },
             #[cfg(feature = "rules")]
             rules_calls,
             gates,

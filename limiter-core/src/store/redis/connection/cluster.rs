@@ -317,6 +317,7 @@ impl Cluster {
     fn report_data_loss(&self, slots: &[RangeInclusive<u16>]) {
         if !slots.is_empty() {
             self.context.local.server_failed(slots);
+            self.context.slots.server_failed(slots);
         }
     }
 

@@ -404,6 +404,7 @@ impl ManagedConnection {
         }
         self.known_since.set(self.context.clock.now());
         self.context.local.server_failed(&self.slots.borrow());
+        self.context.slots.server_failed(&self.slots.borrow());
     }
 
     /// The time for which this process would know if the server had lost the counters of a slot: since the first connection

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ use crate::local::Local;
 use crate::request::Request;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
+use crate::store::redis::known_slots::KnownSlots;
 use crate::store::redis::naming::{Naming, RedisKey};
-use crate::store::redis::pipelined::{DirectReply, ReplyBound, WriteLoan};
+use crate::store::redis::pipelined::{DirectReply, MessageHandler, ReplyBound, WriteLoan};
 use crate::store::redis::script::command::{Action, Command};
 use crate::store::redis::script::{PROGRAMS, Program, sources};
 use crate::store::redis::server::DataConnection;
@@ -120,6 +122,16 @@ impl ServerConnection {
     pub(crate) async fn send_asking(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, CommandError> {
         let asking = redis::cmd("ASKING");
         self.receive(self.until_closed(self.data.send_behind(&asking, command, bound)).await)
+    }
+
+    /// Returns whether both are one connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.state, &other.state)
+    }
+
+    /// Subscribes to a channel. Returns whether its messages come.
+    pub(crate) async fn subscribe(&self, channel: &str, handler: MessageHandler) -> bool {
+        self.data.on_message(handler) && self.send(redis::cmd("SUBSCRIBE").arg(channel)).await.is_ok()
     }
 
     /// Sends a command that has a short reply.
@@ -404,6 +416,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) deadline: Duration,
     pub(crate) local: Arc<Local>,
     pub(crate) health: Rc<StoreHealth>,
+    /// The keys with slots of this process.
+    pub(crate) slots: Rc<KnownSlots>,
     /// Notified when a connection is lost or the map of slots is out of date.
     pub(crate) topology_changed: Notify,
 }
@@ -415,9 +429,11 @@ impl ConnectionContext {
         deadline: Duration,
         local: Arc<Local>,
         health: Rc<StoreHealth>,
+        has_slot_notices: Arc<AtomicBool>,
     ) -> Self {
         let (scripts, topology_changed) = (sources(&clock), Notify::new());
-        Self { scripts, clock, naming, deadline, local, health, topology_changed }
+        let slots = Rc::new(KnownSlots::new(has_slot_notices));
+        Self { scripts, clock, naming, deadline, local, health, slots, topology_changed }
     }
 }
 

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{PushKind, RedisError, RedisResult, Value};
 use tokio::io::ReadBuf;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -151,7 +151,7 @@ impl Reader {
         while let Some(kind) = self.input.unread().first() {
             let is_push = *kind == b'>';
             let (bound, is_awaited) = match self.shared.awaited.borrow().front() {
-                // No push is subscribed to. A malformed one may be the rest of something else.
+                // A malformed one may be the rest of something else.
                 _ if is_push => (ReplyBound::Script, true),
                 Some(awaited) => (awaited.bound, awaited.recipient.is_awaited()),
                 None => return Err(ReplyFault::Unexpected),
@@ -161,7 +161,7 @@ impl Reader {
             // One that cannot be decoded stays the first of the awaited replies, and gets the error.
             let value = if is_awaited { Some(decode(frame)?) } else { None };
             self.input.consume(length);
-            if is_push {
+            if is_push && !self.shared.is_confirmation(value.as_ref()) {
                 continue;
             }
             let first = self.shared.awaited.borrow_mut().pop_front();
@@ -183,6 +183,19 @@ impl Reader {
             self.shared.flush();
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Shared {
+    /// Returns whether a push is the reply to a SUBSCRIBE. Hands on a message.
+    fn is_confirmation(&self, push: Option<&Value>) -> bool {
+        let Some(Value::Push { kind, data }) = push else { return false };
+        if *kind == PushKind::Message
+            && let Some(handler) = self.on_message.borrow().clone()
+        {
+            handler(data);
+        }
+        *kind == PushKind::Subscribe
     }
 }
 

@@ -16,7 +16,9 @@ use super::socket;
 use super::tls_socket;
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::pipelined::{DirectWriter, PipelinedConnection, ReplyBound, Transport, WriteLoan};
+use crate::store::redis::pipelined::{
+    DirectWriter, MessageHandler, PipelinedConnection, ReplyBound, Transport, WriteLoan,
+};
 
 /// A connection. Clones are the same one.
 #[derive(Clone)]
@@ -53,6 +55,13 @@ impl DataConnection {
             Self::Own(connection) => connection.send(command, bound).await,
             Self::OfClient(connection) => connection.clone().send_packed_command(command).await,
         }
+    }
+
+    /// Sets what gets the messages of channels. Returns whether it gets them: not from a connection of the client's.
+    pub(crate) fn on_message(&self, handler: MessageHandler) -> bool {
+        let Self::Own(connection) = self else { return false };
+        connection.on_message(handler);
+        true
     }
 
     /// Sends two commands and waits for the reply to the second.

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use redis::Value;
@@ -41,13 +42,16 @@ pub(crate) enum SlotOrder {
 
 /// The way of orders to the worker.
 #[derive(Clone, Debug)]
-pub(crate) struct SlotSender(pub(crate) mpsc::UnboundedSender<SlotOrder>);
+pub(crate) struct SlotSender {
+    pub(crate) orders: mpsc::UnboundedSender<SlotOrder>,
+    pub(crate) has_notices: Arc<AtomicBool>,
+}
 
 impl SlotSender {
     fn ask<T: Send + 'static>(&self, order: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> SlotOrder) -> Answer<T> {
         let (sender, answer) = oneshot::channel();
         // Without a worker there is no answer.
-        let _ = self.0.send(order(sender));
+        let _ = self.orders.send(order(sender));
         let answer = AtHome::new(Box::pin(answer));
         Box::pin(async { answer.await?.unwrap_or_else(|_| Err(worker_stopped())) })
     }
@@ -56,11 +60,11 @@ impl SlotSender {
 impl SlotOutbox for SlotSender {
     fn look_at(&self, slots: &Arc<SlotsOfKey>, at: Moment) {
         // Without a worker the slots end by themselves.
-        let _ = self.0.send(SlotOrder::Look(SlotLook { slots: Arc::clone(slots), at }));
+        let _ = self.orders.send(SlotOrder::Look(SlotLook { slots: Arc::clone(slots), at }));
     }
 
     fn has_notices(&self) -> bool {
-        false
+        self.has_notices.load(Ordering::Relaxed)
     }
 
     fn peek(&self, key: &Key) -> Answer<Vec<SlotHolder>> {
@@ -134,11 +138,13 @@ impl Worker {
             report_lost(lost);
             if let Some(message) = message {
                 let key = self.context.naming.slots_key(slots.key());
+                self.context.slots.add(&key, &slots);
                 let batch = batches.entry((message.process, key.slot)).or_default();
                 batch.push((slots, key, message));
             }
         }
         for ((process, _), mut batch) in batches {
+            self.follow_notices(process);
             while !batch.is_empty() {
                 let rest = batch.split_off(batch.len().min(MAX_MESSAGES));
                 drop(spawn_local(Rc::clone(self).send_messages(process, batch)));

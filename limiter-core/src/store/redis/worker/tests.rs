@@ -24,7 +24,8 @@ pub(crate) fn settings_with_denials(clock: Clock, denied_for: Duration) -> Worke
     let naming = Arc::new(Naming::new("", None, false));
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
     let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());
-    WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes }
+    let has_slot_notices = Arc::default();
+    WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes, has_slot_notices }
 }
 
 /// Longer than any test takes.
