@@ -12,9 +12,9 @@ use crate::clock::Clock;
 use crate::concurrency::message::{SlotMessage, SlotProcessId, SlotReply, SlotState};
 use crate::store::redis::naming::RedisKey;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "test-util"))]
 pub(crate) mod model;
-#[cfg(test)]
+#[cfg(all(test, feature = "test-util"))]
 mod tests;
 
 /// One call of the script.
