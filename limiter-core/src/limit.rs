@@ -37,8 +37,8 @@ pub struct Limit {
     layout: Layout,
 }
 
-/// The window that a limit of calls at once has inside. No division by it fails, and a counter that meets such a limit all
-/// the same denies calls after `max`.
+/// The window that a limit of calls at once has inside. It is not zero, so that nothing divides by zero. It is long, so
+/// that a counter that meets such a limit all the same denies calls after `max`.
 const CONCURRENT_WINDOW: NonZeroU64 = match NonZeroU64::new(MAX_WINDOW_MILLIS) {
     Some(millis) => millis,
     None => NonZeroU64::MIN,
@@ -66,8 +66,8 @@ pub enum Algorithm {
     LeakyBucket,
     /// No window, but slots: at most `max` calls at once. A call has its slot until it ends.
     ///
-    /// It is that of [`Limit::concurrent`] alone, so neither a rule nor the attribute can name it as its `algorithm`: write
-    /// the limit as `50 concurrent`.
+    /// Only [`Limit::concurrent`] has it. An `algorithm = "concurrent"` of a rule or an attribute is an error: write the
+    /// limit as `50 concurrent`.
     Concurrent,
 }
 
@@ -80,7 +80,7 @@ impl Algorithm {
 
 impl NamedValue for Algorithm {
     const OPTION: &'static str = "algorithm";
-    // A text of a limit names the one that is not here.
+    // A setting cannot name `Concurrent`: the text of a limit does.
     const VALUES: &'static [Self] =
         &[Self::SlidingWindow, Self::FixedWindow, Self::SlidingCounter, Self::TokenBucket, Self::LeakyBucket];
 
@@ -206,8 +206,8 @@ impl Limit {
         self.max.get()
     }
 
-    /// The time for which a permit counts after it was taken, in whole milliseconds. Zero for calls at once, whose slots
-    /// count until they end.
+    /// The time for which a permit counts after it was taken, in whole milliseconds. It is zero for
+    /// [calls at once](Limit::concurrent), which have no window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         if self.is_concurrent() { Duration::ZERO } else { Duration::from_millis(self.window_millis.get()) }
@@ -221,7 +221,7 @@ impl Limit {
 
     /// Returns the limit with another algorithm, and with that algorithm's default burst and layout.
     ///
-    /// No limit of a window becomes one of calls at once, or the reverse: it stays as it is.
+    /// A limit of [calls at once](Limit::concurrent) stays as it is, and [`Algorithm::Concurrent`] changes no other limit.
     #[must_use]
     pub const fn with_algorithm(self, algorithm: Algorithm) -> Self {
         if self.is_concurrent() || matches!(algorithm, Algorithm::Concurrent) {

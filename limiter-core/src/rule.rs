@@ -240,6 +240,7 @@ impl Rule {
         let limits = if self.limits.is_empty() { &base.limits } else { &self.limits };
         let (algorithm, burst) = (self.algorithm.or(base.algorithm), self.burst.or(base.burst));
         let permits = |limit: &Limit| match (algorithm.unwrap_or(limit.algorithm()), burst) {
+            _ if limit.is_concurrent() => limit.max(),
             (counted_by, Some(burst)) if counted_by.has_burst() => burst,
             // The attribute may have an algorithm with a burst.
             (_, Some(burst)) if algorithm.is_none() => burst.max(limit.burst()),

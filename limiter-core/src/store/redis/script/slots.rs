@@ -11,9 +11,9 @@ use crate::Error;
 use crate::concurrency::message::{SlotHolder, SlotMessage, SlotProcessId, SlotReply, SlotState};
 use crate::store::redis::naming::RedisKey;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "test-util"))]
 pub(crate) mod model;
-#[cfg(test)]
+#[cfg(all(test, feature = "test-util"))]
 mod tests;
 
 /// One call of the script.

@@ -12,13 +12,20 @@ const ALWAYS_CLEAN: (&str, &str) = ("if first <= now or", "if true or first <= n
 /// Changes each value in place.
 const IN_PLACE: (&str, &str) = ("MAX_WHOLE_BYTES = 100", "MAX_WHOLE_BYTES = 0");
 
+#[derive(Default)]
+struct Process {
+    /// The number of its last message.
+    number: u32,
+    /// Its last message about each key, and the slots that it may use.
+    last: HashMap<usize, (SlotMessage, u16)>,
+}
+
 /// A script and the models of its keys.
 struct Schedule {
     script: Script,
     random: Random,
     keys: Vec<(RedisKey, StoredSlots)>,
-    /// The last number of each process, and for each key its last message and what it may use.
-    processes: Vec<(u32, HashMap<usize, (SlotMessage, u16)>)>,
+    processes: Vec<Process>,
     max: u16,
     slot_times: &'static [u16],
 }
@@ -29,8 +36,9 @@ impl Schedule {
         let script = Script::with_replaced(RedisServer::timeless(), texts);
         let keys = KEYS.map(|name| (script.key(name), StoredSlots::default())).to_vec();
         // The numbers of some processes wrap.
-        let first = |random: &mut Random| if random.below(2) == 0 { 0 } else { u32::MAX - 30 };
-        let processes = (0..processes).map(|_| (first(&mut random), HashMap::new())).collect();
+        let numbers = [0, u32::MAX - 30];
+        let process = |_| Process { number: numbers[pick(&mut random, 2)], ..Process::default() };
+        let processes = (0..processes).map(process).collect();
         let max = [1, 2, 5, 20, 60][pick(&mut random, 5)];
         let slot_times = [&[100_u16][..], &[100, 100, 100, 700]][pick(&mut random, 2)];
         Self { script, random, keys, processes, max, slot_times }
@@ -42,14 +50,14 @@ impl Schedule {
 
     /// The next message of a process: mostly a new one, sometimes the last or a late one.
     fn message(&mut self, process: usize, key: usize) -> SlotMessage {
-        let last = self.processes[process].1.get(&key).copied();
+        let last = self.processes[process].last.get(&key).copied();
         match (last, self.random.below(20)) {
             (Some((last, _)), 0) => return last,
             (Some((last, _)), 1) => return SlotMessage { number: last.number.wrapping_sub(1), ..last },
             _ => {}
         }
-        self.processes[process].0 = self.processes[process].0.wrapping_add(1);
-        let (number, allow) = (self.processes[process].0, last.map_or(0, |(_, allow)| allow));
+        self.processes[process].number = self.processes[process].number.wrapping_add(1);
+        let (number, allow) = (self.processes[process].number, last.map_or(0, |(_, allow)| allow));
         let max = if self.random.below(10) == 0 { self.max.div_ceil(2) } else { self.max };
         let some = max.div_ceil(2) + 2;
         let run = if self.random.below(3) == 0 { self.below(some) } else { self.below(allow + 1) };
@@ -115,7 +123,7 @@ impl Schedule {
             notices.extend(channels.map(|channel| (channel, name.name.to_vec())));
             messages.push((name.clone(), message));
             expected.push(reply);
-            self.processes[process].1.insert(key, (message, reply.allow));
+            self.processes[process].last.insert(key, (message, reply.allow));
         }
         self.script.send(id, &messages) == Some(expected) && self.script.notices() == notices
     }
