@@ -69,8 +69,8 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure, Health,
-    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, Mode, Named, OnError, OnErrorSetting,
-    Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
+    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, LostSlots, Mode, Named, OnError,
+    OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
 };
 
 #[cfg(feature = "redis")]

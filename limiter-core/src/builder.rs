@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::concurrency::SlotOptions;
 use crate::error::OnError;
 use crate::health::{Health, HealthObservers};
 use crate::observer::Observers;
@@ -18,6 +19,7 @@ mod build;
 mod connection;
 #[cfg(feature = "redis")]
 mod redis;
+mod slots;
 mod constructors;
 #[cfg(feature = "rules")]
 mod rules_file;
@@ -65,6 +67,7 @@ pub struct Builder {
     observers: Observers,
     exposes_keys: bool,
     health_observers: HealthObservers,
+    slots: SlotOptions,
 }
 
 impl Default for Builder {
@@ -90,6 +93,7 @@ impl Default for Builder {
             observers: Observers::default(),
             exposes_keys: false,
             health_observers: HealthObservers::default(),
+            slots: SlotOptions::default(),
         }
     }
 }
@@ -505,7 +509,7 @@ impl Builder {
         } else if declared.contains("") {
             "`declare` must have the name of a rule, got an empty text: write that of a direct call or a layer"
                 .to_owned()
-        } else if let Some(problem) = leases_problem(options.leases, "`leases`") {
+        } else if let Some(problem) = leases_problem(options.leases, "`leases`").or_else(|| self.slots.problem()) {
             problem
         } else {
             return Ok(());
@@ -538,6 +542,7 @@ impl fmt::Debug for Builder {
             observers,
             exposes_keys,
             health_observers,
+            slots,
         } = self;
         let mut debug = f.debug_struct("Builder");
         #[cfg(feature = "rules")]
@@ -560,6 +565,7 @@ impl fmt::Debug for Builder {
             .field("observers", observers)
             .field("exposes_keys", exposes_keys)
             .field("health_observers", health_observers)
+            .field("slots", slots)
             .finish_non_exhaustive()
     }
 }

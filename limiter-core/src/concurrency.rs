@@ -1,6 +1,7 @@
 //! Limits of calls that run at once: slots, their calls, and what processes that share a store say to it.
 
 pub(crate) mod message;
+mod options;
 mod hold_times;
 mod grant;
 mod key_slots;
@@ -11,7 +12,9 @@ mod failing_outbox;
 
 pub(crate) use failing_outbox::FailingOutbox;
 pub use held::HeldSlots;
-pub(crate) use slot_table::{Answer, SharedSlots, SlotOutbox, SlotTable};
+pub use options::LostSlots;
+pub(crate) use options::SlotOptions;
+pub(crate) use slot_table::{Answer, SharedSlots, ShownKey, SlotOutbox, SlotTable};
 pub(crate) use slots_of_key::{CallOutcome, DueMessage, HeldSlot, QueuedSlot, SlotsOfKey};
 
 #[cfg(all(test, feature = "redis", not(limiter_loom)))]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::clock::Clock;
-use crate::concurrency::{FailingOutbox, SlotOutbox};
+use crate::concurrency::{FailingOutbox, ShownKey, SlotOutbox};
 use crate::decision::Resolution;
 use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::failure_policy::apply_policy;
@@ -117,6 +117,15 @@ impl Guard {
             Redis(store) => store.subject(key),
             Slow(..) => key.encoded(),
             Failing(..) => key.encoded(),
+        })
+    }
+
+    /// Returns a function that does as [`subject`](Self::subject) does, for reports without a call.
+    pub(crate) fn shown_key(&self) -> ShownKey {
+        match_store!(&self.store, {
+            Redis(store) => store.shown_key(),
+            Slow(..) => Box::new(Key::encoded),
+            Failing(..) => Box::new(Key::encoded),
         })
     }
 

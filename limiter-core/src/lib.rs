@@ -67,6 +67,7 @@ const TARGET: &str = "rate_limited";
 pub use builder::{Builder, OnErrorSetting};
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
+pub use concurrency::LostSlots;
 pub use convert::{FromDenied, FromFailure};
 pub use current::InstallError;
 pub use decision::{Allowed, Decision, Denied, LimitState};

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crate::clock::Clock;
-use crate::concurrency::SlotTable;
+use crate::concurrency::{SlotOptions, SlotTable};
 use crate::decision::receipt::LimiterId;
 use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
@@ -95,6 +95,7 @@ pub(crate) struct Inside {
     pub(crate) open_calls: OnceLock<Arc<OpenCalls>>,
     /// Made by the first call that needs a slot.
     pub(crate) slots: OnceLock<SlotTable>,
+    pub(crate) slot_options: SlotOptions,
     /// The number of instances of the program that share each limit.
     pub(crate) instances: NonZeroU32,
     pub(crate) limiter_id: LimiterId,

@@ -84,6 +84,7 @@ impl Recipe {
             queues: WaitQueues::new(clock.clone(), backend.is_shared()),
             open_calls: OnceLock::new(),
             slots: OnceLock::new(),
+            slot_options: self.options.slots.clone(),
             instances: NonZeroU32::new(self.options.instances).unwrap_or(NonZeroU32::MIN),
             limiter_id: LimiterId::next(),
             parents,

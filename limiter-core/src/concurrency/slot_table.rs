@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use super::message::{SlotHolder, SlotProcessId};
+use super::options::SlotOptions;
 use super::slots_of_key::SlotsOfKey;
 use crate::clock::{Clock, Moment};
 use crate::sync::process::Process;
@@ -43,13 +43,18 @@ pub(crate) struct SlotTerms {
 /// The way to a store that several processes share.
 pub(crate) struct SharedSlots {
     pub(crate) outbox: Box<dyn SlotOutbox>,
-    pub(crate) slot_time: Duration,
+    pub(crate) options: SlotOptions,
+    /// Reports have their key, as this function shows it.
+    pub(crate) shown_key: Option<ShownKey>,
     /// The number of instances, if calls are decided by shares while the store fails.
     pub(crate) instances: Option<NonZeroU32>,
     id: Mutex<SlotProcessId>,
     /// The number of the next message.
     next_number: AtomicU32,
 }
+
+/// Returns a key as users see it.
+pub(crate) type ShownKey = Box<dyn Fn(&Key) -> String + Send + Sync>;
 
 /// Sends the messages of a process to its store.
 pub(crate) trait SlotOutbox: Send + Sync {
@@ -122,8 +127,14 @@ impl KeyMap {
 }
 
 impl SharedSlots {
-    pub(crate) fn new(outbox: Box<dyn SlotOutbox>, slot_time: Duration, instances: Option<NonZeroU32>) -> Self {
-        Self { outbox, slot_time, instances, id: Mutex::new(new_id()), next_number: AtomicU32::new(1) }
+    pub(crate) fn new(
+        outbox: Box<dyn SlotOutbox>,
+        options: SlotOptions,
+        shown_key: Option<ShownKey>,
+        instances: Option<NonZeroU32>,
+    ) -> Self {
+        let (id, next_number) = (Mutex::new(new_id()), AtomicU32::new(1));
+        Self { outbox, options, shown_key, instances, id, next_number }
     }
 
     pub(super) fn id(&self) -> SlotProcessId {

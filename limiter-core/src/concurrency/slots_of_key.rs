@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::grant::Grant;
 use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
 use super::message::{SlotMessage, SlotProcessId, SlotReply};
+use super::options::LostSlots;
 use super::slot_table::SlotTerms;
 use crate::clock::Moment;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -73,7 +74,7 @@ pub(crate) struct DueMessage {
 
 impl SlotsOfKey {
     pub(super) fn new(key: Key, terms: Arc<SlotTerms>) -> Self {
-        let grant = terms.store.as_ref().map(|store| Grant::new(store.slot_time, store.instances));
+        let grant = terms.store.as_ref().map(|store| Grant::new(store.options.slot_time, store.instances));
         let state = LockedSlots { slots: KeySlots::new(grant), look_at: Moment::NEVER };
         Self { key, terms, state: Mutex::new(state) }
     }
@@ -197,6 +198,14 @@ impl SlotsOfKey {
     pub(crate) fn failed(self: &Arc<Self>, sent: &DueMessage, error: &Error) {
         let number = sent.message.number;
         self.change(Some(error), |slots, now, outcomes| slots.failed(now, number, outcomes));
+    }
+
+    /// Reports lost slots of running calls, on a thread that may run code of the program.
+    pub(crate) fn report_lost(&self, slots: u32) {
+        if let Some(store) = &self.terms.store {
+            let key = store.shown_key.as_ref().map(|shown| shown(&self.key));
+            store.options.report(&LostSlots::new(slots, key));
+        }
     }
 
     /// Notes that the store has failed or has lost data, whether a message of this key was on its way or not.

@@ -16,9 +16,6 @@ use crate::request::{CallOptions, CountedReply, Request, StoreReply};
 use crate::rule::{RuleRequests, SlotRequests};
 use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit};
 
-/// The time for which the slots of a process that is gone stay in use.
-const SLOT_TIME: Duration = Duration::from_secs(10);
-
 /// The time until a call of a key could start of which this process has had none.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
@@ -73,7 +70,8 @@ impl Inside {
         let Backend::Guarded(guard) = &self.backend else { return None };
         let outbox = guard.slot_outbox(&self.clock)?;
         let instances = (self.default_options().on_error == OnError::Standby).then_some(self.instances);
-        Some(SharedSlots::new(outbox, SLOT_TIME, instances))
+        let shown_key = self.exposes_keys.then(|| guard.shown_key());
+        Some(SharedSlots::new(outbox, self.slot_options.clone(), shown_key, instances))
     }
 
     /// Takes the slots of a call; one that waits does so until `deadline`. A denial by any of them frees those before it, and the

@@ -60,7 +60,7 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::clock::Clock;
-use crate::concurrency::SlotOutbox;
+use crate::concurrency::{ShownKey, SlotOutbox};
 use crate::health::{Health, HealthObservers, HealthState};
 use crate::local::{Local, StoreTicket};
 use crate::metrics::BatchSizes;
@@ -162,6 +162,12 @@ impl RedisStore {
             }
             Ok(worker)
         })
+    }
+
+    /// Returns a function that does as [`subject`](Self::subject) does.
+    pub(crate) fn shown_key(&self) -> ShownKey {
+        let naming = Arc::clone(&self.naming);
+        Box::new(move |key| naming.subject(key).to_string())
     }
 
     /// The way of orders about slots to the worker.

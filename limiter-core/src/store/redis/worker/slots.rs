@@ -25,7 +25,7 @@ use crate::store::redis::naming::RedisKey;
 use crate::store::redis::notifier::notify;
 use crate::store::redis::script::slots::{SlotOperation, decode_messages, decode_peek, decode_reset};
 use crate::sync::process::AtHome;
-use crate::{Error, Key, TARGET};
+use crate::{Error, Key};
 
 /// An order to look at the slots of a key at an instant of the clock that goes on during a suspension.
 pub(crate) struct SlotLook {
@@ -135,7 +135,7 @@ impl Worker {
         while let Some(due) = later.first_entry().filter(|first| first.key().0 <= now) {
             let ((at, _), slots) = due.remove_entry();
             let (message, lost) = slots.look(at);
-            report_lost(lost);
+            report_lost(&slots, lost);
             if let Some(message) = message {
                 let key = self.context.naming.slots_key(slots.key());
                 self.context.slots.add(&key, &slots);
@@ -159,7 +159,7 @@ impl Worker {
             Ok(reply) => match decode_messages(&reply, batch.len()) {
                 Ok(replies) => {
                     for ((slots, _, due), reply) in batch.iter().zip(&replies) {
-                        report_lost(slots.replied(due, reply));
+                        report_lost(slots, slots.replied(due, reply));
                     }
                 }
                 Err(error) => fail_all(&batch, &error),
@@ -203,15 +203,10 @@ fn fail_all(batch: &Batch, error: &Error) {
     batch.iter().for_each(|(slots, _, due)| slots.failed(due, error));
 }
 
-/// Logs that calls go on without their slots.
-fn report_lost(lost: u32) {
+/// Reports that calls go on without their slots.
+fn report_lost(slots: &Arc<SlotsOfKey>, lost: u32) {
     if lost > 0 {
-        notify(move || {
-            tracing::warn!(
-                target: TARGET,
-                lost,
-                "slots of running calls are lost: this process stood still, or did not reach Redis, for most of a slot time"
-            );
-        });
+        let slots = Arc::clone(slots);
+        notify(move || slots.report_lost(lost));
     }
 }
