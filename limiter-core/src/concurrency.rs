@@ -14,8 +14,12 @@ pub(crate) use failing_outbox::FailingOutbox;
 pub use held::HeldSlots;
 pub use options::LostSlots;
 pub(crate) use options::SlotOptions;
-pub(crate) use slot_table::{Answer, SharedSlots, ShownKey, SlotOutbox, SlotTable};
-pub(crate) use slots_of_key::{CallOutcome, DueMessage, HeldSlot, QueuedSlot, SlotsOfKey};
+#[cfg(feature = "redis")]
+pub(crate) use slot_table::Answer;
+pub(crate) use slot_table::{SharedSlots, ShownKey, SlotOutbox, SlotTable};
+#[cfg(feature = "redis")]
+pub(crate) use slots_of_key::DueMessage;
+pub(crate) use slots_of_key::{CallOutcome, HeldSlot, QueuedSlot, SlotsOfKey};
 
 #[cfg(all(test, feature = "redis", not(limiter_loom)))]
 mod simulation;

@@ -96,6 +96,12 @@ events! {
     settle_failed(name: &'static str, charged: u32);
     /// Records a charge that failed: no counter may have its permits.
     charge_failed(names: &[&'static str], requests: &[Request<'_>]);
+    /// Records slots that calls of a rule take in this process, or give back.
+    slots_held(name: &'static str, change: i32);
+    /// Records the slots of all processes, of the key of a rule's last decision.
+    slots_in_use(name: &'static str, in_use: u32);
+    /// Records slots of running calls that are lost.
+    slots_lost(slots: u32);
     /// Records a failure of the limiter.
     failed(error: &Error);
     /// Records decisions by shared counters.

@@ -19,7 +19,13 @@ impl HeldSlots {
         Self { first: None, others: Vec::new() }
     }
 
-    pub(crate) fn hold(&mut self, slot: HeldSlot) {
+    /// Holds a slot of a call under this rule.
+    pub(crate) fn hold(&mut self, mut slot: HeldSlot, rule: &'static str) {
+        slot.count_for(rule);
+        self.add(slot);
+    }
+
+    fn add(&mut self, slot: HeldSlot) {
         match self.first {
             None => self.first = Some(slot),
             Some(_) => self.others.push(slot),
@@ -28,7 +34,7 @@ impl HeldSlots {
 
     /// Holds the slots of another value too.
     pub(crate) fn append(&mut self, other: Self) {
-        other.first.into_iter().chain(other.others).for_each(|slot| self.hold(slot));
+        other.first.into_iter().chain(other.others).for_each(|slot| self.add(slot));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -15,7 +15,7 @@ use super::options::LostSlots;
 use super::slot_table::SlotTerms;
 use crate::clock::Moment;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::{Error, ErrorKind, Key};
+use crate::{Error, ErrorKind, Key, metrics};
 
 /// The slots of one key, with the lock that all of its calls use.
 pub(crate) struct SlotsOfKey {
@@ -46,6 +46,8 @@ pub(crate) enum CallOutcome {
 pub(crate) struct HeldSlot {
     slots: Arc<SlotsOfKey>,
     start: SlotStart,
+    /// The rule of the call, for the series of metrics.
+    rule: Option<&'static str>,
 }
 
 /// A call in the queue of its key.
@@ -107,7 +109,7 @@ impl SlotsOfKey {
         let mut state = lock(&self.state);
         let start = start(&mut state.slots, now)?;
         self.order_look(now, state);
-        Some(HeldSlot { slots: Arc::clone(self), start })
+        Some(HeldSlot { slots: Arc::clone(self), start, rule: None })
     }
 
     /// Queues a call that [`enter`](Self::enter) has not started. `None` if there is no one to ask: it does not wait, and either
@@ -145,7 +147,9 @@ impl SlotsOfKey {
             drop(call.send(match outcome {
                 SlotOutcome::Denied => CallOutcome::Denied,
                 SlotOutcome::Failed => CallOutcome::Failed(error.cloned().unwrap_or_else(no_store)),
-                SlotOutcome::Started(start) => CallOutcome::Entered(HeldSlot { slots: Arc::clone(self), start }),
+                SlotOutcome::Started(start) => {
+                    CallOutcome::Entered(HeldSlot { slots: Arc::clone(self), start, rule: None })
+                }
             }));
         }
         changed
@@ -203,6 +207,7 @@ impl SlotsOfKey {
     /// Reports lost slots of running calls, on a thread that may run code of the program.
     pub(crate) fn report_lost(&self, slots: u32) {
         if let Some(store) = &self.terms.store {
+            metrics::slots_lost(slots);
             let key = store.shown_key.as_ref().map(|shown| shown(&self.key));
             store.options.report(&LostSlots::new(slots, key));
         }
@@ -225,10 +230,21 @@ fn no_store() -> Error {
     Error::new(ErrorKind::Unavailable, "the store of the slots is gone: the limiter was dropped")
 }
 
+impl HeldSlot {
+    /// Counts it among the slots that calls of a rule hold.
+    pub(super) fn count_for(&mut self, rule: &'static str) {
+        metrics::slots_held(rule, self.start.cost.into());
+        self.rule = Some(rule);
+    }
+}
+
 impl Drop for HeldSlot {
     fn drop(&mut self) {
-        let Self { slots, start } = self;
+        let Self { slots, start, rule } = self;
         if slots.terms.process.is_this() {
+            if let Some(rule) = rule {
+                metrics::slots_held(rule, -i32::from(start.cost));
+            }
             slots.change(None, |slots, now, outcomes| slots.leave(now, *start, outcomes));
         }
     }

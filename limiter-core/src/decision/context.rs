@@ -206,10 +206,16 @@ impl DecisionContext<'_> {
         }
     }
 
+    /// The name of a request's rule.
+    #[inline]
+    pub(crate) fn name_of(&self, request_index: usize) -> &'static str {
+        self.names.get(request_index).or(self.names.first()).copied().unwrap_or_default()
+    }
+
     /// The details of a request that no store has replied to.
     #[inline]
     fn details(&self, request_index: usize) -> Details {
-        let name = self.names.get(request_index).or(self.names.first()).copied().unwrap_or_default();
+        let name = self.name_of(request_index);
         let limit = self.requests.get(request_index).map_or(Limit::WIDEST, |request| request.limit);
         let request_index = u16::try_from(request_index).unwrap_or(u16::MAX);
         let (remaining, reset_after, decided_at) = (0, 0, 0);

@@ -14,7 +14,7 @@ use crate::failure_policy::apply_policy;
 use crate::limiter::{Backend, Inside, RuleDecision};
 use crate::request::{CallOptions, CountedReply, Request, StoreReply};
 use crate::rule::{RuleRequests, SlotRequests};
-use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit};
+use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit, metrics};
 
 /// The time until a call of a key could start of which this process has had none.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -277,7 +277,10 @@ impl Inside {
             stamp,
             ..StoreReply::ALLOWED
         };
-        slot.into_iter().flatten().for_each(|slot| held.hold(slot));
+        let name = context.name_of(request_index);
+        let limit = context.requests.get(request_index).map_or(0, |request| request.limit.max());
+        metrics::slots_in_use(name, limit.saturating_sub(free));
+        slot.into_iter().flatten().for_each(|slot| held.hold(slot, name));
         let counted = CountedReply { source, ..CountedReply::from_store(reply, 0) };
         let mut decision = context.decision(Resolution::Counted(counted), None);
         self.expose_key(&mut decision, context.requests);

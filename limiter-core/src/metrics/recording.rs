@@ -10,11 +10,13 @@ mod charges;
 mod contained;
 mod describe;
 mod rule_series;
+mod slots;
 
 pub(crate) use charges::{charge_failed, charged, settle_failed, settled};
 use contained::record;
 use describe::describe_series;
 use rule_series::{RuleSeries, series_of};
+pub(crate) use slots::{slots_held, slots_in_use, slots_lost};
 
 use super::{CallOutcome, DecidedCall, StoreOp};
 use crate::clock::{Clock, Moment};

@@ -17,6 +17,9 @@ pub(super) fn describe_series() {
     describe_counter!("rate_limited_overdrawn_total", "Permits of charges beyond the limit.");
     describe_counter!("rate_limited_uncounted_total", "Permits of charges that no counter has.");
     describe_counter!("rate_limited_near_limit_total", "Allowed calls with less than a fifth of the permits left.");
+    describe_gauge!("rate_limited_slots_held", "Slots that calls of this process hold.");
+    describe_gauge!("rate_limited_slots_in_use", "Slots of all processes, of the key of the last decision.");
+    describe_counter!("rate_limited_slots_lost_total", "Slots of running calls that were lost.");
     describe_gauge!("rate_limited_limit", "Permits of the limit in force; 0 for a window that is not in force.");
     describe_histogram!("rate_limited_wait_seconds", Unit::Seconds, "Time from a call that may wait to its decision.");
     describe_histogram!("rate_limited_store_seconds", Unit::Seconds, "Duration of a call to a shared store.");
