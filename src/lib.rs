@@ -110,6 +110,10 @@ struct Rules;
 struct Budgets;
 
 #[cfg(doctest)]
+#[doc = include_str!("../docs/concurrent.md")]
+struct Concurrent;
+
+#[cfg(doctest)]
 #[doc = include_str!("../docs/leases.md")]
 struct Leases;
 

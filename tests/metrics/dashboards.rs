@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use limiter_testkit::{RedisServer, unique};
-use rate_limited::{ErrorKind, Limiter, ManualClock, Mode, OnError, Rule, RuleSet, rate_limited};
+use rate_limited::{ErrorKind, Limit, Limiter, ManualClock, Mode, OnError, Rule, RuleSet, rate_limited};
 use serde_json::Value;
 
 use crate::recorder::Collector;
@@ -67,12 +67,18 @@ async fn record_everything() {
         let failing = Limiter::builder().failing(ErrorKind::Timeout).on_error(on_error).build().expect("builds");
         let _ = failing.named("failing").check(&key("a"), &limit).await.expect("decides");
     }
-    let server = RedisServer::start();
+    let mut server = RedisServer::start();
     let redis = Limiter::builder().url(server.url()).prefix(unique("test")).deadline(Duration::from_secs(30));
+    let (lost, mut is_lost) = tokio::sync::mpsc::unbounded_channel();
+    let redis = redis.slot_time(Duration::from_secs(1)).on_lost(move |_| drop(lost.send(())));
     let redis = redis.connect().await.expect("connects");
     let _ = redis.named("redis").check(&key("a"), &limit).await.expect("decides");
     let _ = redis.named("redis").peek(&key("a"), &limit).await.expect("decides");
     redis.named("redis").reset(&key("a"), &limit).await.expect("resets");
+    let at_once = Limit::concurrent(2).expect("valid");
+    let _held = redis.named("slots").enter(&key("a"), &at_once).await.expect("decides").entered().expect("free");
+    server.kill();
+    is_lost.recv().await.expect("its slot is lost");
 }
 
 /// Returns the recorded series, read from texts such as `name{label="value",other="value"}`.

@@ -137,16 +137,6 @@ impl Grant {
         self.held == 0 && self.in_flight.is_none()
     }
 
-    /// The slots of running calls that are lost.
-    pub(crate) fn lost(&self) -> u32 {
-        self.lost
-    }
-
-    /// The slots that the store keeps for this process, by its last reply.
-    pub(crate) fn held(&self) -> u32 {
-        self.held
-    }
-
     /// The slots of this process while the store fails: its share, at least one. `None` if calls are not decided by shares.
     pub(super) fn standby_share(&self, max: u16) -> Option<u32> {
         self.instances.map(|instances| (u32::from(max) / instances).max(1))

@@ -90,10 +90,6 @@ impl<C> KeySlots<C> {
         self.grant.as_ref().map_or(free_here, |grant| grant.free().min(free_here))
     }
 
-    pub(crate) fn grant(&self) -> Option<&Grant> {
-        self.grant.as_deref()
-    }
-
     pub(crate) fn grant_mut(&mut self) -> Option<&mut Grant> {
         self.grant.as_deref_mut()
     }

@@ -106,11 +106,6 @@ impl SlotTable {
         lock(self.map_of(key)).keys.get(key).map(Arc::clone)
     }
 
-    /// All keys with their slots.
-    pub(crate) fn all(&self) -> Vec<Arc<SlotsOfKey>> {
-        self.maps.iter().flat_map(|map| lock(map).keys.values().map(Arc::clone).collect::<Vec<_>>()).collect()
-    }
-
     fn map_of(&self, key: &Key) -> &Mutex<KeyMap> {
         // The map itself uses the other bits of the hash.
         &self.maps[usize::from(self.seed.hash_one(key).to_be_bytes()[3]) % MAPS]

@@ -73,7 +73,9 @@ impl Entered {
     }
 
     /// Frees the slots. To drop it does the same.
-    pub fn leave(self) {}
+    pub fn leave(self) {
+        drop(self.held);
+    }
 }
 
 impl Limiter {

@@ -267,10 +267,8 @@ for index = 1, #KEYS do
         call('SET', key, head .. body, 'PX', expiry(last))
       else
         call('SETRANGE', key, '0', head)
-        if own then
-          call('SETRANGE', key, string.format('%d', own - 1), entry)
-        elseif entry then
-          call('APPEND', key, entry)
+        if entry then
+          call('SETRANGE', key, string.format('%d', own and own - 1 or #value), entry)
         end
         -- Seldom needed: the expiry is rounded up.
         if last - last % 1000 ~= old_last - old_last % 1000 then
