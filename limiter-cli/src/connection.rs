@@ -14,7 +14,7 @@ use crate::output::Output;
 pub(crate) const URL_VARIABLE: &str = "RATE_LIMITED_URL";
 
 /// The time in which the store must reply to a command. A person may be far away from it.
-const DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The store of a command: URL, prefix and secret. It is not connected yet.
 ///

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use rate_limited::{Decision, Source, Usage};
+use rate_limited::{Decision, Entry, Limit, Source, Usage};
 use serde_json::json;
 
 use crate::arguments::{ChargeArguments, CheckArguments, PeekArguments};
@@ -16,7 +16,11 @@ use crate::output::Output;
 
 mod answer;
 mod counts;
+mod holding;
 mod program;
+#[cfg_attr(not(unix), path = "decide/no_signals.rs")]
+mod signals;
+mod slots;
 mod target;
 
 use answer::{Answer, millis};
@@ -24,40 +28,57 @@ use counts::no_count;
 use target::Target;
 
 /// Takes permits. If they were granted, it runs the program. A program that cannot be started gives them back.
+///
+/// With slots it waits for the end of the program. Otherwise the program replaces this process where that is possible.
 pub(crate) async fn check(
     arguments: &CheckArguments,
     connection: &Connection,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let CheckArguments { key, limits, count, program } = arguments;
+    let CheckArguments { key, limits, count, end_on_loss, program } = arguments;
     connection.require_shared("check")?;
-    require_program(program)?;
-    let target = Target::new(key.read()?, limits, connection).await?;
-    let max_wait = count.wait.unwrap_or(Duration::ZERO);
-    let decision = target.rule().wait_n(&target.key, &target.default_limit, count.cost, max_wait).await?;
-    let answer = Answer::new(&target.key, &decision);
-    let exit = if decision.is_allowed() { Exit::SUCCESS } else { Exit::with_code(count.denied_code) };
-    match (&program[..], &decision) {
-        ([program, arguments @ ..], Decision::Allowed(allowed)) => {
-            let not_started = match program::run(program, arguments) {
-                Ok(exit) => return Ok(exit),
-                Err(not_started) => not_started,
-            };
-            let has_refund = target.limiter.refund(allowed).await.is_ok();
-            Err(not_started.failure(has_refund))
-        }
-        // The output of a program stays apart from the command's own.
-        ([_, ..], Decision::Denied(_)) if !output.is_json() => {
-            output.show(answer.text(&output.painted_for_errors()));
-            Ok(exit)
-        }
-        _ => Ok(output.settle(answer.write(output), exit)),
+    require_program(program, limits.limit.iter().copied().find(Limit::is_concurrent))?;
+    if *end_on_loss && limits.rule.is_none() && !limits.limit.iter().any(Limit::is_concurrent) {
+        return Err(Failure::usage(
+            "`--end-on-loss` must have a limit of concurrent calls, got none: remove it, or add `--limit '1 concurrent'`",
+        ));
     }
+    let target = Target::new(key.read()?, limits, connection).await?;
+    require_program(program, target.concurrent_limit()?)?;
+    let (rule, limit, max_wait) = (target.rule(), &target.default_limit, count.wait.unwrap_or(Duration::ZERO));
+    let denied_exit = Exit::with_code(count.denied_code);
+    let [name, program_arguments @ ..] = &program[..] else {
+        let decision = rule.wait_n(&target.key, limit, count.cost, max_wait).await?;
+        let exit = if decision.is_allowed() { Exit::SUCCESS } else { denied_exit };
+        return Ok(output.settle(Answer::new(&target.key, &decision).write(output), exit));
+    };
+    let entered = match rule.enter_wait_n(&target.key, limit, count.cost, max_wait).await? {
+        Entry::Entered(entered) => entered,
+        Entry::Denied(denied) => {
+            let decision = Decision::Denied(denied);
+            let answer = Answer::new(&target.key, &decision);
+            if output.is_json() {
+                return Ok(output.settle(answer.write(output), denied_exit));
+            }
+            // The output of a program stays apart from the command's own.
+            output.show(answer.text(&output.painted_for_errors()));
+            return Ok(denied_exit);
+        }
+    };
+    if entered.holds_slots() {
+        return holding::run(program, entered, &target, *end_on_loss, output).await;
+    }
+    let not_started = match program::run(name, program_arguments) {
+        Ok(exit) => return Ok(exit),
+        Err(not_started) => not_started,
+    };
+    let has_refund = target.limiter.refund(entered.allowed()).await.is_ok();
+    Err(not_started.failure(if has_refund { "its permits were given back" } else { "its permits are taken" }))
 }
 
 /// Returns an error for `--` without a program, as by an empty variable of a shell script. The check would take a permit
-/// for nothing.
-fn require_program(program: &[OsString]) -> Result<(), Failure> {
+/// for nothing. So it would for a limit of concurrent calls without a program.
+fn require_program(program: &[OsString], concurrent: Option<Limit>) -> Result<(), Failure> {
     let is_empty = match program {
         [] => env::args_os().any(|argument| argument == "--"),
         [program, ..] => program.is_empty(),
@@ -65,7 +86,12 @@ fn require_program(program: &[OsString]) -> Result<(), Failure> {
     if is_empty {
         return Err(Failure::usage("`--` must have a program behind it, got none: write one, or remove `--`"));
     }
-    Ok(())
+    match concurrent.filter(|_| program.is_empty()) {
+        None => Ok(()),
+        Some(limit) => Err(Failure::usage(format!(
+            "`check` must have a program for `{limit}`, got none: write `-- PROGRAM`, which holds the slot while it runs"
+        ))),
+    }
 }
 
 /// Counts permits whether they fit or not.
@@ -116,6 +142,7 @@ pub(crate) async fn peek(arguments: &PeekArguments, connection: &Connection, out
     let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
     let decision = target.rule().peek(&target.key, &target.default_limit).await?;
     let mut answer = Answer::new(&target.key, &decision).with_counts(target.counts().await?);
+    answer = answer.with_slots(target.slots().await?);
     // Without it the answer only lacks what counts beyond the limit.
     if decision.is_denied()
         && let Ok(usage) = target.rule().usage(&target.key, &target.default_limit).await
@@ -137,10 +164,16 @@ pub(crate) async fn reset(
     target.require_limit().await?;
     let counts = target.counts().await?;
     target.rule().reset(&target.key, &target.default_limit).await?;
-    let key = target.key.encoded();
+    let (key, slots) = (target.key.encoded(), target.slots().await?);
     let written = if output.is_json() {
         let had_count = counts.are_known().then(|| !counts.are_empty());
-        output.json(&json!({ "key": key, "reset": true, "had_count": had_count }))
+        let mut answer = json!({ "key": key, "reset": true, "had_count": had_count });
+        if let Some(slots) = &slots {
+            answer["slots_in_use"] = json!(slots.in_use());
+        }
+        output.json(&answer)
+    } else if let Some(slots) = &slots {
+        output.line(format_args!("reset: {key}, {}", slots.kept_text()))
     } else if counts.are_empty() {
         output.line(format_args!("reset: {}", no_count(&target.key, &counts)))
     } else {

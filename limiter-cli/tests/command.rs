@@ -19,5 +19,7 @@ mod recipes;
 mod rule_checks;
 #[path = "command/shared_rules.rs"]
 mod shared_rules;
+#[path = "command/slots.rs"]
+mod slots;
 #[path = "command/terminal.rs"]
 mod terminal;

@@ -12,6 +12,7 @@ mod failing_outbox;
 
 pub(crate) use failing_outbox::FailingOutbox;
 pub use held::HeldSlots;
+pub use message::SlotHolder;
 pub use options::LostSlots;
 pub(crate) use options::SlotOptions;
 #[cfg(feature = "redis")]

@@ -7,7 +7,7 @@ mod outcome;
 mod permit;
 
 use crate::ErrorKind;
-pub use crate::concurrency::HeldSlots;
+pub use crate::concurrency::{HeldSlots, SlotHolder};
 pub use crate::convert::{FromDenied, FromFailure};
 pub use crate::current::{LimiterHandle, current};
 use crate::request::CallSettings;

@@ -14,6 +14,7 @@ use super::duration;
 #[derive(Args, Debug)]
 #[command(after_long_help = "Examples:
   limiter check nightly-report --limit 1/day -- ./report.sh
+  limiter check backup --limit '1 concurrent' --wait 1h -- pg_dump shop
   limiter check user: --part 42 --limit 5/10s
   limiter check user:@42 --rule 'user:{user_id}' --wait 30s")]
 pub(crate) struct CheckArguments {
@@ -23,6 +24,9 @@ pub(crate) struct CheckArguments {
     pub(crate) limits: LimitArguments,
     #[command(flatten)]
     pub(crate) count: CountArguments,
+    /// Ends the program if its slots are lost, in place of a warning: SIGTERM, and SIGKILL after 10 s
+    #[arg(long, requires = "program")]
+    pub(crate) end_on_loss: bool,
     /// Program to run if the call is allowed, with its arguments; its exit code is that of the command
     #[arg(last = true, value_name = "CMD")]
     pub(crate) program: Vec<OsString>,
@@ -90,7 +94,7 @@ impl std::fmt::Debug for KeyArguments {
 /// The limits of a call: given here, or those of a rule.
 #[derive(Args, Debug)]
 pub(crate) struct LimitArguments {
-    /// Limit such as 5/10s or 100/min; may be repeated: all must allow the call
+    /// Limit such as 5/10s, 100/min or '50 concurrent'; may be repeated: all must allow the call
     #[arg(
         long,
         value_name = "LIMIT",

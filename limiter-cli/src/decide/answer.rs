@@ -6,6 +6,7 @@ use rate_limited::{Decision, Denied, Key, Source, Usage};
 use serde_json::{Value, json};
 
 use super::counts::{Counts, no_count};
+use super::slots::Slots;
 use crate::duration_text;
 use crate::failure::Failure;
 use crate::output::{Output, Style};
@@ -18,11 +19,12 @@ pub(super) struct Answer<'d> {
     counts: Option<Counts>,
     /// The use of the limit, of a denial that shows the permits beyond it.
     usage: Option<Usage>,
+    slots: Option<Slots>,
 }
 
 impl<'d> Answer<'d> {
     pub(super) fn new(key: &'d Key, decision: &'d Decision) -> Self {
-        Self { key, decision, counts: None, usage: None }
+        Self { key, decision, counts: None, usage: None, slots: None }
     }
 
     /// Adds the counts of all limits.
@@ -35,6 +37,11 @@ impl<'d> Answer<'d> {
         Self { usage: Some(usage), ..self }
     }
 
+    /// Adds the slots, if the key has a limit of concurrent calls.
+    pub(super) fn with_slots(self, slots: Option<Slots>) -> Self {
+        Self { slots, ..self }
+    }
+
     /// Writes the answer to standard output.
     pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
         if output.is_json() { output.json(&self.json()) } else { output.line(self.text(output)) }
@@ -45,6 +52,10 @@ impl<'d> Answer<'d> {
         if let Some(counts) = &self.counts {
             answer["limits"] = counts.json();
             answer["overdrawn"] = json!(self.usage.as_ref().map_or(0, Usage::overdrawn));
+        }
+        if let (Some(slots), Some(limits)) = (&self.slots, answer["limits"].as_array_mut()) {
+            limits.push(slots.limit_json());
+            answer["processes"] = slots.processes_json();
         }
         answer
     }
@@ -77,12 +88,13 @@ impl<'d> Answer<'d> {
 
     pub(super) fn text(&self, output: &Output) -> String {
         let Some(counts) = &self.counts else { return self.decision_text(output) };
-        match self.decision {
+        let text = match self.decision {
             Decision::Allowed(_) if counts.are_empty() => {
                 format!("{}: {}", output.paint(Style::Green, "allowed"), no_count(self.key, counts))
             }
             _ => self.decision_text(output) + &counts.lines(),
-        }
+        };
+        text + &self.slots.as_ref().map_or(String::new(), Slots::lines)
     }
 
     fn decision_text(&self, output: &Output) -> String {
@@ -115,7 +127,9 @@ fn denial(denied: &Denied, usage: Option<&Usage>) -> String {
         denied if denied.source() == Source::Mode => "the rule denies every call".to_owned(),
         denied if denied.is_final() => format!("the cost is above the limit {}: no wait helps", denied.limit()),
         denied => {
-            let retry = duration_text::write(denied.retry_after());
+            // That of a slot is an estimate.
+            let about = if denied.limit().is_concurrent() { "about " } else { "" };
+            let retry = about.to_owned() + &duration_text::write(denied.retry_after());
             match usage.filter(|usage| usage.overdrawn() > 0) {
                 Some(usage) => format!("{} beyond {}, retry in {retry}", usage.overdrawn(), usage.limit()),
                 None => format!("{} left of {}, retry in {retry}", denied.remaining(), denied.limit()),

@@ -1,9 +1,9 @@
-//! The counts of a key: those of all limits that apply to it.
+//! The counts of a key: those of all limits of windows that apply to it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rate_limited::{Allowed, Builder, Decision, Error, Key, Limit, Named, Source};
+use rate_limited::{Allowed, Builder, Entry, Error, Key, Limit, Named, Source};
 use serde_json::{Value, json};
 
 use super::answer::millis;
@@ -18,7 +18,7 @@ struct Count {
     reset_after: Duration,
 }
 
-/// The counts of a key, one for each limit. Empty if they are not known, as under a rule that is off.
+/// The counts of a key, one for each limit of a window. Empty if they are not known, as under a rule that is off.
 #[derive(Clone, Default)]
 pub(super) struct Counts(Vec<Count>);
 
@@ -32,6 +32,9 @@ impl CountReports {
         let Self(reports) = self.clone();
         builder.on_allowed(move |allowed: &Allowed| {
             let (limit, remaining, reset_after) = (allowed.limit(), allowed.remaining(), allowed.reset_after());
+            if limit.is_concurrent() {
+                return;
+            }
             let mut reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
             reports.0.push(Count { limit, remaining, reset_after });
         })
@@ -40,8 +43,8 @@ impl CountReports {
     /// Reads the counts of a key, by a call that takes nothing.
     pub(super) async fn read(&self, rule: &Named<'_>, key: &Key, default_limit: &Limit) -> Result<Counts, Error> {
         drop(self.take());
-        match rule.check_n(key, default_limit, 0).await? {
-            Decision::Denied(denied) if denied.source() != Source::Mode => {
+        match rule.enter_n(key, default_limit, 0).await? {
+            Entry::Denied(denied) if denied.source() != Source::Mode => {
                 let (limit, remaining, reset_after) = (denied.limit(), denied.remaining(), denied.reset_after());
                 Ok(Counts(vec![Count { limit, remaining, reset_after }]))
             }

@@ -6,6 +6,8 @@ use rate_limited::{Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, Rule
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use super::counts::{CountReports, Counts};
+use super::holding::LossReports;
+use super::slots::Slots;
 use crate::arguments::{AlgorithmName, LimitArguments};
 use crate::bounded_input::{self, MAX_FILE_BYTES};
 use crate::connection::Connection;
@@ -21,6 +23,8 @@ pub(super) struct Target {
     /// The limit for a rule that sets none.
     pub(super) default_limit: Limit,
     pub(super) limiter: Limiter,
+    /// The reports that slots of this process are lost.
+    pub(super) losses: LossReports,
     rule: String,
     reports: CountReports,
 }
@@ -52,9 +56,10 @@ impl Target {
         }
         let default_limit = limits.first().copied().unwrap_or_else(unlimited);
         let rule = limits.into_iter().fold(Rule::new(), Rule::limit);
-        let reports = CountReports::default();
-        let limiter = reports.add_to(connection.builder()).rule(OWN_RULE, rule).connect().await?;
-        Ok(Self { key, default_limit, rule: OWN_RULE.to_owned(), limiter, reports })
+        let (reports, losses) = (CountReports::default(), LossReports::default());
+        let builder = losses.add_to(reports.add_to(connection.builder()));
+        let limiter = builder.rule(OWN_RULE, rule).connect().await?;
+        Ok(Self { key, default_limit, rule: OWN_RULE.to_owned(), limiter, losses, reports })
     }
 
     async fn of_rule(
@@ -64,8 +69,8 @@ impl Target {
         connection: &Connection,
     ) -> Result<Self, Failure> {
         let default_limit = with_algorithm(unlimited(), arguments)?;
-        let reports = CountReports::default();
-        let connect = async || reports.add_to(connection.builder()).connect().await;
+        let (reports, losses) = (CountReports::default(), LossReports::default());
+        let connect = async || losses.add_to(reports.add_to(connection.builder())).connect().await;
         // A file is read before the store is used: its mistakes are found without one.
         let (limiter, text, rules, place) = match &arguments.rules {
             Some(file) => {
@@ -95,7 +100,7 @@ impl Target {
         if let Some(part) = unknown_part(&text, rule, &key) {
             return Err(without_key(rule, &place, &part));
         }
-        let target = Self { key, default_limit, rule: rule.to_owned(), limiter: limiter.clone(), reports };
+        let target = Self { key, default_limit, rule: rule.to_owned(), limiter: limiter.clone(), losses, reports };
         let needs_limit = found.limits().is_empty() && !matches!(found.mode(), Mode::Off | Mode::Deny);
         // An override for this key may have a limit.
         if needs_limit && (found.overrides() == 0 || target.is_without_limit().await?) {
@@ -112,6 +117,18 @@ impl Target {
     /// Reads the counts of the key for all limits of the rule. Nothing is taken.
     pub(super) async fn counts(&self) -> Result<Counts, Failure> {
         Ok(self.reports.read(&self.rule(), &self.key, &self.default_limit).await?)
+    }
+
+    /// Returns the limit of concurrent calls that applies to the key.
+    pub(super) fn concurrent_limit(&self) -> Result<Option<Limit>, Failure> {
+        let limits = self.rule().limits_for(&self.key, &self.default_limit)?;
+        Ok(limits.into_iter().filter(Limit::is_concurrent).min_by_key(Limit::max))
+    }
+
+    /// Reads the slots of the key, if it has a limit of concurrent calls.
+    pub(super) async fn slots(&self) -> Result<Option<Slots>, Failure> {
+        let Some(limit) = self.concurrent_limit()? else { return Ok(None) };
+        Ok(Some(Slots::new(limit, self.limiter.slot_holders(&self.key).await?)))
     }
 
     /// Checks that the key has a limit without the source. A count belongs to its window and its algorithm.

@@ -44,6 +44,11 @@ const WITHOUT_STORE: &[Case] = &[
     ("check a --limit 5concurrent --algorithm token_bucket", 2, "`--algorithm` must be left out for `5 concurrent`"),
     ("check a --limit 5concurrent --burst 9", 2, "`--burst` must be left out for `5 concurrent`"),
     ("check a --limit 5concurrent --limit 9concurrent", 2, "`--limit` must count calls at once in one limit"),
+    ("check a --limit 5concurrent", 2, "`check` must have a program for `5 concurrent`, got none: write `-- PROGRAM`"),
+    ("check a --limit 5/s --limit 5concurrent --wait 1s", 2, "`check` must have a program for `5 concurrent`"),
+    ("check a --limit 5concurrent --", 2, "`--` must have a program behind it, got none"),
+    ("check a --limit 5concurrent --end-on-loss", 2, "the following required arguments were not provided:\n  <CMD>..."),
+    ("check a --limit 5/s --end-on-loss -- true", 2, "`--end-on-loss` must have a limit of concurrent calls, got none"),
     ("check a --limit 5/s --algorithm concurrent", 2, "invalid value 'concurrent'"),
     ("check a --limit 5/s --algorithm token_bucket --burst 0", 2, "`--burst` must be at least 1, got 0"),
     (

@@ -320,3 +320,17 @@ fn of_many_texts_that_are_edited_at_once_one_is_published() {
     assert_eq!(limits(&server).matches("[rules.r").count(), 1);
     assert_eq!(kept(directory.path()).len(), EDITORS - 1);
 }
+
+/// The terminal sends it to the program too.
+#[test]
+fn a_program_that_holds_a_slot_gets_the_interrupt_of_a_key_once() {
+    let server = server();
+    let program = "sh -c 'trap \"echo interrupted\" INT; echo ready; sleep 600; echo end; exit 9'";
+    let check = format!("check backup --limit 1concurrent -- {program}");
+    let mut terminal = Terminal::start(&server, &check, &[]);
+    terminal.wait_for("ready");
+    terminal.write("\u{3}");
+    let (code, shown) = terminal.end();
+    assert_eq!((code, shown.matches("interrupted").count(), shown.contains("end\n")), (Some(9), 1, true), "{shown}");
+    assert!(server.keys().is_empty());
+}

@@ -64,11 +64,13 @@ pub(crate) type SlotProcessId = [u8; 8];
 
 /// The slots of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotHolder {
-    pub(crate) process: SlotProcessId,
-    pub(crate) slots: u16,
+pub struct SlotHolder {
+    /// Its id.
+    pub process: SlotProcessId,
+    /// The slots that the store keeps for it.
+    pub slots: u16,
     /// The slots that it waits for.
-    pub(crate) waiting: u16,
+    pub waiting: u16,
     /// The time until its slots end, unless it sends a message.
-    pub(crate) end: Duration,
+    pub end: Duration,
 }

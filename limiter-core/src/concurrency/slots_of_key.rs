@@ -85,7 +85,7 @@ impl SlotsOfKey {
         &self.key
     }
 
-    pub(super) fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         lock(&self.state).slots.is_unused()
     }
 

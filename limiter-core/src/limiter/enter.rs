@@ -72,6 +72,13 @@ impl Entered {
         &self.allowed
     }
 
+    /// Returns whether there is anything to hold: the call has slots.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn holds_slots(&self) -> bool {
+        self.held.len() > 0
+    }
+
     /// Frees the slots. To drop it does the same.
     pub fn leave(self) {
         drop(self.held);
@@ -227,7 +234,18 @@ impl Named<'_> {
     /// # Cancel safety
     /// As for [`Limiter::enter_wait`].
     pub async fn enter_wait(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Entry, Error> {
-        self.enter_all(&[(key, limit, 1)], max_wait).await
+        self.enter_wait_n(key, limit, 1, max_wait).await
+    }
+
+    /// [`Limiter::enter_wait_n`] under the rule.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::enter_wait`].
+    pub async fn enter_wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Entry, Error> {
+        self.enter_all(&[(key, limit, cost)], max_wait).await
     }
 
     /// [`enter`](Named::enter) for code that is not async.

@@ -229,17 +229,25 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset some of the counters.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        let limits = self.limiter.inside().rules.with_rule(self, |resolved| {
+        for limit in self.limits_for(key, limit)? {
+            self.limiter.reset(key, &limit).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the rule's limits for `key`: the configured ones, or else `limit`.
+    ///
+    /// # Errors
+    /// The settings of the rule do not suit a limit.
+    #[doc(hidden)]
+    pub fn limits_for(&self, key: &Key, limit: &Limit) -> Result<Vec<Limit>, Error> {
+        self.inside().rules.with_rule(self, |resolved| {
             let settings = resolved.settings_for(key);
             match settings.limits() {
                 [] => settings.apply(*limit, None).map(|limit| vec![limit]),
                 limits => limits.iter().map(|configured| settings.apply(*configured, Some(*limit))).collect(),
             }
-        })?;
-        for limit in limits {
-            self.limiter.reset(key, &limit).await?;
-        }
-        Ok(())
+        })
     }
 
     /// Plans a call under the rule: each distinct key is a use of it.

@@ -7,11 +7,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::concurrency::{CallOutcome, HeldSlot, HeldSlots, QueuedSlot, SharedSlots, SlotTable, SlotsOfKey};
+use crate::concurrency::{
+    CallOutcome, HeldSlot, HeldSlots, QueuedSlot, SharedSlots, SlotHolder, SlotTable, SlotsOfKey,
+};
 use crate::decision::{DIRECT_CALL, DecisionContext, Resolution};
 use crate::error::{OnError, Source};
 use crate::failure_policy::apply_policy;
-use crate::limiter::{Backend, Inside, RuleDecision};
+use crate::limiter::{Backend, Inside, Limiter, RuleDecision};
 use crate::request::{CallOptions, CountedReply, Request, StoreReply};
 use crate::rule::{RuleRequests, SlotRequests};
 use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit, metrics};
@@ -58,6 +60,35 @@ struct SlotsOfCall<'a> {
     key: &'a Key,
     limit: Limit,
     cost: u32,
+}
+
+/// What the command needs beside the methods of all programs.
+#[doc(hidden)]
+impl Limiter {
+    /// Reads which processes have slots of a key, or wait for some. Empty in a limiter in memory.
+    ///
+    /// # Errors
+    /// The failure of the store, under every policy.
+    pub async fn slot_holders(&self, key: &Key) -> Result<Vec<SlotHolder>, Error> {
+        match self.inside().slot_table().outbox() {
+            None => Ok(Vec::new()),
+            Some(outbox) => outbox.peek(key).await,
+        }
+    }
+
+    /// Waits until the store has the slots of this process back, of which no call runs any more. Returns `false` if it has
+    /// not within `max_wait`.
+    pub async fn return_slots(&self, max_wait: Duration) -> bool {
+        let inside = self.inside();
+        let Some(table) = inside.slots.get() else { return true };
+        let deadline = inside.clock.now().after(max_wait);
+        while table.all().iter().any(|slots| !slots.is_unused()) {
+            if inside.clock.now() >= deadline || inside.clock.sleep(Duration::from_millis(1)).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 impl Inside {
