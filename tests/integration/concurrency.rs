@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::deadlines::eventually;
 use crate::support::{LONG_DEADLINE, builder_for, key, limit};
 
+mod faults;
 mod processes;
 
 /// Defines two tests for each function: with slots of this process alone, and of a store that others share.

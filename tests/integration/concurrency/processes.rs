@@ -10,7 +10,7 @@ use crate::deadlines::eventually;
 use crate::support::{LONG_DEADLINE, builder_for, key};
 
 /// Limiters with one prefix on a server.
-async fn fleet<const N: usize>(server: &RedisServer) -> [Limiter; N] {
+pub(super) async fn fleet<const N: usize>(server: &RedisServer) -> [Limiter; N] {
     let prefix = unique("fleet");
     let mut limiters = Vec::new();
     for _ in 0..N {
