@@ -19,6 +19,12 @@ impl HeldSlots {
         Self { first: None, others: Vec::new() }
     }
 
+    /// Returns whether it holds no slot.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     pub(crate) fn hold(&mut self, slot: HeldSlot) {
         match self.first {
             None => self.first = Some(slot),
