@@ -8,6 +8,7 @@ use std::{fmt, iter, slice};
 
 use crate::collected;
 pub use crate::collected::CollectedQuotas;
+pub use crate::concurrency::HeldSlots;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
 pub use crate::limiter::OpenCall;
@@ -87,7 +88,8 @@ impl TowerRule {
     /// Plans a request under one limit, and decides about it if no reply of a shared store is needed.
     ///
     /// # Errors
-    /// The request that was planned. `None` if [`decide`](Self::decide) must plan it: more than one request decides.
+    /// The request that was planned. `None` if [`decide`](Self::decide) must plan it: more than one request decides, or it needs
+    /// slots.
     pub fn try_decide(
         &self,
         limiter: &Limiter,
@@ -100,7 +102,8 @@ impl TowerRule {
         collected::without(|| inside.try_decide(&plan)).map_err(|ticket| UndecidedRequest::new(&plan, ticket))
     }
 
-    /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits.
+    /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits and its slots. `held` gets the
+    /// slots of one that is allowed.
     ///
     /// # Errors
     /// As for [`Limiter::check`].
@@ -113,14 +116,15 @@ impl TowerRule {
         limits: &[Limit],
         request: LimitedRequest<'_>,
         max_wait: Duration,
+        held: &mut HeldSlots,
     ) -> Result<Decision, Error> {
         let inside = limiter.inside();
         let read = || self.plan(inside, limits, &request);
-        collected::poll_without(pin!(inside.decide_named(read, max_wait, None))).await.map(decision_of)
+        collected::poll_without(pin!(inside.decide_named(read, max_wait, Some(held)))).await.map(decision_of)
     }
 
-    /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
-    /// observers get no denial.
+    /// Takes the permit of a request that waits for something else, if there is one now, and its slots. `None` if one is lacking:
+    /// the observers get no denial, and `held` no slot.
     ///
     /// # Errors
     /// As for [`Limiter::check`].
@@ -132,10 +136,11 @@ impl TowerRule {
         limiter: &Limiter,
         limit: &Limit,
         request: LimitedRequest<'_>,
+        held: &mut HeldSlots,
     ) -> Result<Option<Decision>, Error> {
         let inside = limiter.inside();
         let read = || self.plan(inside, slice::from_ref(limit), &request);
-        Ok(collected::poll_without(pin!(inside.take_named(read, None))).await?.map(decision_of))
+        Ok(collected::poll_without(pin!(inside.take_named(read, held))).await?.map(decision_of))
     }
 
     /// Begins a postpaid request, before the decision about it: at most `max_open` of a key are open in this process, until
@@ -285,7 +290,9 @@ mod tests {
         let error = block_on(undecided.decide(&limiter, &key)).expect_err("the policy and the mode of its plan");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(layer.try_decide(&limiter, &limit, &request).expect_err("no single request").is_none());
-        assert!(block_on(layer.decide(&limiter, &[limit], request, Duration::ZERO)).expect("the mode").is_denied());
+        let mut held = HeldSlots::new();
+        let decide = layer.decide(&limiter, &[limit], request, Duration::ZERO, &mut held);
+        assert!(block_on(decide).expect("the mode").is_denied());
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use limiter_core::private::{LimiterHandle, current};
-use limiter_core::service::{LimitedRequest, OpenCall, TowerRule, UndecidedRequest};
+use limiter_core::service::{HeldSlots, LimitedRequest, OpenCall, TowerRule, UndecidedRequest};
 use limiter_core::{Allowed, Decision, Denied, Error, Limit, Limiter};
 
+use crate::held_body::CallSlots;
 use crate::key::{PartialKey, RequestKey};
 use crate::missing::{Lack, Missing, MissingLog};
 use crate::options::Options;
@@ -63,6 +64,14 @@ pub(crate) struct Permit {
     pub(crate) limiter: Option<Limiter>,
     /// Its place among the open requests of its key. `None` unless these are bounded.
     pub(crate) open: Option<Box<OpenCall>>,
+    pub(crate) slots: CallSlots,
+}
+
+/// A decision with what its request holds.
+struct Decided {
+    decision: Decision,
+    open: Option<Box<OpenCall>>,
+    slots: CallSlots,
 }
 
 /// The reason why the service does not get a request.
@@ -76,6 +85,12 @@ pub(crate) enum Rejected {
 enum LacksKey {
     Exempt,
     Rejected,
+}
+
+impl From<Decision> for Decided {
+    fn from(decision: Decision) -> Self {
+        Self { decision, open: None, slots: CallSlots::default() }
+    }
 }
 
 impl From<LacksKey> for Outcome {
@@ -138,7 +153,7 @@ impl<K: RequestKey> LayerLimit<K> {
         }
         let limiter = self.limiter();
         let decision = self.rule.try_decide(&limiter, &prepared.limit, &self.request(prepared))?;
-        Ok(self.outcome(decision, &limiter, None))
+        Ok(self.outcome(Decided::from(decision), &limiter))
     }
 
     /// Returns whether requests take nothing, and are charged by their answer.
@@ -146,11 +161,12 @@ impl<K: RequestKey> LayerLimit<K> {
         self.options.settlement.as_ref().is_some_and(Settlement::is_postpaid)
     }
 
-    fn outcome(&self, decision: Decision, limiter: &Limiter, open: Option<Box<OpenCall>>) -> Outcome {
+    fn outcome(&self, decided: Decided, limiter: &Limiter) -> Outcome {
+        let Decided { decision, open, slots } = decided;
         match decision {
             Decision::Allowed(allowed) => {
                 let limiter = self.options.settlement.is_some().then(|| limiter.clone());
-                Outcome::Pass(Some(Permit { allowed, limiter, open }))
+                Outcome::Pass(Some(Permit { allowed, limiter, open, slots }))
             }
             Decision::Denied(denied) => Outcome::Reject(Rejected::Denied(denied)),
         }
@@ -170,22 +186,18 @@ impl<K: RequestKey> LayerLimit<K> {
         };
         // An undecided request is polled first at its call, so this is the limiter that has planned it.
         let limiter = self.limiter();
-        let decision = match prepared.undecided.take() {
-            Some(undecided) => undecided.decide(&limiter, &prepared.key.key).await.map(|decision| (decision, None)),
+        let decided = match prepared.undecided.take() {
+            Some(undecided) => undecided.decide(&limiter, &prepared.key.key).await.map(Decided::from),
             None => self.decide(&limiter, &prepared).await,
         };
-        match decision {
-            Ok((decision, open)) => self.outcome(decision, &limiter, open),
+        match decided {
+            Ok(decided) => self.outcome(decided, &limiter),
             Err(error) => Outcome::Reject(Rejected::Failed(error)),
         }
     }
 
     /// Decides about a request under all limits of the layer. If its answer charges it, it is open from here on.
-    async fn decide(
-        &self,
-        limiter: &Limiter,
-        prepared: &PreparedRequest,
-    ) -> Result<(Decision, Option<Box<OpenCall>>), Error> {
+    async fn decide(&self, limiter: &Limiter, prepared: &PreparedRequest) -> Result<Decided, Error> {
         let (limits, request) = (self.limits(prepared), self.request(prepared));
         let open = match self.is_postpaid() {
             true => self.rule.begin(limiter, &limits, &request, self.options.max_open),
@@ -193,10 +205,11 @@ impl<K: RequestKey> LayerLimit<K> {
         };
         match open {
             Ok(open) => {
-                let decision = self.rule.decide(limiter, &limits, request, self.options.wait).await?;
-                Ok((decision, open.map(Box::new)))
+                let mut held = HeldSlots::new();
+                let decision = self.rule.decide(limiter, &limits, request, self.options.wait, &mut held).await?;
+                Ok(Decided { decision, open: open.map(Box::new), slots: CallSlots::new(held) })
             }
-            Err(denied) => Ok((Decision::Denied(denied), None)),
+            Err(denied) => Ok(Decision::Denied(denied).into()),
         }
     }
 

@@ -13,6 +13,7 @@ use tower_service::Service;
 use crate::answer::Answer;
 use crate::decide::Outcome;
 use crate::decision_future::DecisionFuture;
+use crate::held_body::{CallSlots, HeldBody};
 use crate::key::RequestKey;
 use crate::permit::{AnswerSteps, pass};
 use crate::shared::Shared;
@@ -38,7 +39,7 @@ pin_project! {
         /// The inner service has the request.
         Passed { #[pin] future: F, steps: Option<AnswerSteps> },
         /// The request is settled by its answer.
-        Settling { settling: UntilDone, response: Option<Response<C>> },
+        Settling { settling: UntilDone, response: Option<Response<HeldBody<C>>> },
         /// The inner service does not get the request.
         Answered { response: Option<Response<C>> },
     }
@@ -75,7 +76,7 @@ where
     K: RequestKey,
     A: Answer<C>,
 {
-    type Output = Result<Response<C>, S::Error>;
+    type Output = Result<Response<HeldBody<C>>, S::Error>;
 
     /// # Panics
     /// If it is polled after it is ready.
@@ -91,7 +92,9 @@ where
                             let head = Box::new(pass(&shared.limit, permit, parts));
                             State::Passing { call: Some(Passing { service, body, head }) }
                         }
-                        Outcome::Reject(rejected) => return Poll::Ready(Ok(shared.answer(&parts, rejected))),
+                        Outcome::Reject(rejected) => {
+                            State::Answered { response: Some(shared.answer(&parts, rejected)) }
+                        }
                     }
                 }
                 StateProjection::Passing { call } => {
@@ -106,12 +109,11 @@ where
                 }
                 StateProjection::Passed { future, steps } => {
                     let answered = ready!(future.poll(context));
-                    // After an error they are dropped here: the request is not open any more.
-                    let steps = steps.take();
-                    let mut response = answered?;
-                    match steps.and_then(|steps| steps.apply(&mut response)) {
-                        Some(settling) => State::Settling { settling, response: Some(response) },
-                        None => return Poll::Ready(Ok(response)),
+                    // After an error they are dropped here: the request is not open any more, and holds nothing.
+                    let steps = steps.take().expect("not polled after it was ready");
+                    match steps.apply(answered?) {
+                        (response, Some(settling)) => State::Settling { settling, response: Some(response) },
+                        (response, None) => return Poll::Ready(Ok(response)),
                     }
                 }
                 StateProjection::Settling { settling, response } => {
@@ -119,7 +121,8 @@ where
                     return Poll::Ready(Ok(response.take().expect("not polled after it was ready")));
                 }
                 StateProjection::Answered { response } => {
-                    return Poll::Ready(Ok(response.take().expect("not polled after it was ready")));
+                    let response = response.take().expect("not polled after it was ready");
+                    return Poll::Ready(Ok(response.map(|body| HeldBody::new(body, CallSlots::default()))));
                 }
             };
             state.set(next);

@@ -58,6 +58,13 @@ const DEFAULT_MAX_OPEN: u32 = 20;
 /// that was ready. One that waits, or whose decision is on its way, holds no place of the service: a clone is polled
 /// ready after the decision. An error of this poll is the answer.
 ///
+/// # Requests at once
+/// Under a limit of [concurrent calls](Limit::concurrent), its own or one of the settings, a request holds its slots until the
+/// body of its answer has ended or is dropped: so the body is a [`HeldBody`](crate::HeldBody). A stream, such as server-sent
+/// events, holds them as long as it lives. The slots are free too if the service fails, or if its future is dropped, as after
+/// a panic. The answer to an upgrade, such as that of a web socket, has no body: let an annotated function around the
+/// upgraded connection hold the slots.
+///
 /// # Cancel safety
 /// The permits of a request are taken before the service gets it: when the service is called, or when its future is
 /// polled. A request whose client disconnects has taken its permits, also if its body is never read.

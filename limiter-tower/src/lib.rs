@@ -12,6 +12,7 @@ mod repeated;
 mod quota_fields;
 mod answer;
 mod settlement;
+mod held_body;
 mod options;
 mod decide;
 mod permit;
@@ -29,14 +30,15 @@ pub use answer::{CustomAnswer, ProblemAnswer, SettlingAnswer};
 pub use client_ip::ClientIp;
 pub use fields_layer::{FieldsFuture, RateLimitFields, RateLimitFieldsLayer};
 pub use future::ResponseFuture;
+pub use held_body::{CallSlots, HeldBody};
 pub use key::{Everyone, Extension, Header, KeyAsync, KeyFn, Method, Or, RequestKey, key_async, key_fn};
 #[cfg(feature = "axum")]
 pub use key::{MatchedPath, PathParam};
 pub use layer::RateLimitLayer;
 pub use missing::Missing;
 pub use outgoing::{
-    ChargeIf, DemandedPause, OneKey, OnePermit, Outgoing, OutgoingCost, OutgoingError, OutgoingFuture, OutgoingKey,
-    OutgoingLayer, RefundIf, RetryAfter, retry_after,
+    ChargeIf, DemandedPause, OneKey, OnePermit, Outgoing, OutgoingCost, OutgoingError, OutgoingFuture, OutgoingHold,
+    OutgoingKey, OutgoingLayer, RefundIf, RetryAfter, UntilBodyEnds, retry_after,
 };
 pub use peer::Peer;
 pub use service::RateLimit;

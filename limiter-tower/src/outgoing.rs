@@ -8,10 +8,13 @@ use limiter_core::service::{LimitedRequest, TowerRule};
 use limiter_core::{Key, Limit, Limiter, OnError};
 use tower_layer::Layer;
 
+use crate::held_body::CallSlots;
+
 mod choices;
 mod cost;
 mod error;
 mod future;
+mod hold;
 mod pauses;
 mod permission;
 mod retry_after;
@@ -21,6 +24,7 @@ pub use choices::{DemandedPause, OneKey, OutgoingKey, RetryAfter};
 pub use cost::{ChargeIf, OnePermit, OutgoingCost, RefundIf};
 pub use error::OutgoingError;
 pub use future::OutgoingFuture;
+pub use hold::{OutgoingHold, UntilBodyEnds};
 use permission::OutgoingLimit;
 pub use retry_after::retry_after;
 pub use service::Outgoing;
@@ -51,7 +55,7 @@ pub use service::Outgoing;
 ///     .wait(Duration::from_secs(2));
 /// let mut client = layer.layer(client);
 /// let response = client.ready().await?.call(Request::new(())).await?;
-/// assert_eq!(*response.body(), "done");
+/// assert_eq!(*response.body().get_ref(), "done");
 /// # Ok(())
 /// # }
 /// ```
@@ -73,16 +77,22 @@ pub use service::Outgoing;
 /// used in a later window than its own. If there is none by then, the call leaves the place and waits again. Such a call
 /// counts as allowed twice for observers and metrics.
 ///
+/// # Calls at once
+/// Under a limit of [concurrent calls](Limit::concurrent) a call holds its slots until the body of its response has ended or
+/// is dropped: the response's body is a [`HeldBody`](crate::HeldBody). They are free too when the call fails or its future is
+/// dropped. [`hold_by`](OutgoingLayer::hold_by) is for other responses.
+///
 /// # Cancel safety
 /// A call that is dropped while it waits takes no permit, and one that is dropped after it was sent has taken its permit. One
 /// that is [charged by its response](OutgoingLayer::charge_if) is charged nothing before that. While the store decides or a
 /// permit goes back, it may stay taken.
 #[must_use = "a layer has no effect until it is added to a client"]
-pub struct OutgoingLayer<K = OneKey, P = RetryAfter, C = OnePermit> {
+pub struct OutgoingLayer<K = OneKey, P = RetryAfter, C = OnePermit, H = UntilBodyEnds> {
     options: OutgoingOptions,
     key: Arc<K>,
     pause: Arc<P>,
     cost: Arc<C>,
+    hold: Arc<H>,
     limit: Arc<OutgoingLimit>,
 }
 
@@ -132,29 +142,36 @@ impl OutgoingLayer {
         };
         let key = Arc::new(OneKey(Key::new(&rule)));
         let limit = Arc::new(OutgoingLimit::new(TowerRule::new(&rule, &[], Some(limit))));
-        Self { options, key, pause: Arc::new(RetryAfter), cost: Arc::new(OnePermit), limit }
+        Self {
+            options,
+            key,
+            pause: Arc::new(RetryAfter),
+            cost: Arc::new(OnePermit),
+            hold: Arc::new(UntilBodyEnds),
+            limit,
+        }
     }
 }
 
-impl<K, P, C> OutgoingLayer<K, P, C> {
+impl<K, P, C, H> OutgoingLayer<K, P, C, H> {
     /// Sets the key of each call, for a peer that limits its clients' users or tenants, or for several peers. Calls of
     /// one key share the limit and the pauses.
-    pub fn key_by<R, F>(self, key: F) -> OutgoingLayer<F, P, C>
+    pub fn key_by<R, F>(self, key: F) -> OutgoingLayer<F, P, C, H>
     where
         F: Fn(&R) -> Key + Send + Sync + 'static,
     {
-        let Self { options, pause, cost, limit, .. } = self;
-        OutgoingLayer { options, key: Arc::new(key), pause, cost, limit }
+        let Self { options, pause, cost, hold, limit, .. } = self;
+        OutgoingLayer { options, key: Arc::new(key), pause, cost, hold, limit }
     }
 
     /// Sets the pause that a response demands: `None` for no pause. The default is [`RetryAfter`], for responses of the
     /// crate `http`. [`retry_after`] reads the field of other types.
-    pub fn pause_by<R, F>(self, pause: F) -> OutgoingLayer<K, F, C>
+    pub fn pause_by<R, F>(self, pause: F) -> OutgoingLayer<K, F, C, H>
     where
         F: Fn(&R) -> Option<Duration> + Send + Sync + 'static,
     {
-        let Self { options, key, cost, limit, .. } = self;
-        OutgoingLayer { options, key, pause: Arc::new(pause), cost, limit }
+        let Self { options, key, cost, hold, limit, .. } = self;
+        OutgoingLayer { options, key, pause: Arc::new(pause), cost, hold, limit }
     }
 
     /// Gives the permit of a call back after a response for which `refund_if` returns `true`, such as one that the peer does
@@ -162,7 +179,7 @@ impl<K, P, C> OutgoingLayer<K, P, C> {
     ///
     /// The response waits for the refund, which is done although its future is dropped meanwhile. It replaces a `charge_if`
     /// before it.
-    pub fn refund_if<R, F>(self, refund_if: F) -> OutgoingLayer<K, P, RefundIf<F>>
+    pub fn refund_if<R, F>(self, refund_if: F) -> OutgoingLayer<K, P, RefundIf<F>, H>
     where
         F: Fn(&R) -> bool + Send + Sync + 'static,
     {
@@ -194,17 +211,50 @@ impl<K, P, C> OutgoingLayer<K, P, C> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn charge_if<R, F>(self, charge_if: F) -> OutgoingLayer<K, P, ChargeIf<F>>
+    pub fn charge_if<R, F>(self, charge_if: F) -> OutgoingLayer<K, P, ChargeIf<F>, H>
     where
         F: Fn(&R) -> u32 + Send + Sync + 'static,
     {
         self.with_cost(ChargeIf(charge_if), Payment::Postpaid)
     }
 
-    fn with_cost<D>(self, cost: D, payment: Payment) -> OutgoingLayer<K, P, D> {
-        let Self { options, key, pause, limit, .. } = self;
+    fn with_cost<D>(self, cost: D, payment: Payment) -> OutgoingLayer<K, P, D, H> {
+        let Self { options, key, pause, hold, limit, .. } = self;
         let options = OutgoingOptions { payment, ..options };
-        OutgoingLayer { options, key, pause, cost: Arc::new(cost), limit }
+        OutgoingLayer { options, key, pause, cost: Arc::new(cost), hold, limit }
+    }
+
+    /// Sets what holds the slots of a call, under a limit of [concurrent calls](Limit::concurrent), once it has a response:
+    /// `hold` returns what the caller gets, and the slots are free when they are dropped.
+    ///
+    /// By default the body of the response does, which becomes a [`HeldBody`](crate::HeldBody). Clients with responses of
+    /// another type than that of the crate `http` need this, also without such a limit.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    ///
+    /// use limiter_tower::OutgoingLayer;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // The slots are free when the response is there.
+    /// let layer = OutgoingLayer::new("database", "10 concurrent".parse()?)
+    ///     .pause_by(|_: &u32| None)
+    ///     .hold_by(|rows: u32, _| rows)
+    ///     .wait(Duration::from_secs(2));
+    /// let client = layer.layer(service_fn(|_: &str| async { Ok::<_, Infallible>(7) }));
+    /// assert_eq!(client.oneshot("select").await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hold_by<T, U, F>(self, hold: F) -> OutgoingLayer<K, P, C, F>
+    where
+        F: Fn(T, CallSlots) -> U + Send + Sync + 'static,
+    {
+        let Self { options, key, pause, cost, limit, .. } = self;
+        OutgoingLayer { options, key, pause, cost, hold: Arc::new(hold), limit }
     }
 
     /// Sets the longest time that a call waits for its permit and for the end of a pause. Default: it does not wait.
@@ -232,27 +282,28 @@ impl<K, P, C> OutgoingLayer<K, P, C> {
     }
 }
 
-impl<S, K, P, C> Layer<S> for OutgoingLayer<K, P, C> {
-    type Service = Outgoing<S, K, P, C>;
+impl<S, K, P, C, H> Layer<S> for OutgoingLayer<K, P, C, H> {
+    type Service = Outgoing<S, K, P, C, H>;
 
-    fn layer(&self, inner: S) -> Outgoing<S, K, P, C> {
+    fn layer(&self, inner: S) -> Outgoing<S, K, P, C, H> {
         Outgoing::new(inner, self.clone())
     }
 }
 
-impl<K, P, C> Clone for OutgoingLayer<K, P, C> {
+impl<K, P, C, H> Clone for OutgoingLayer<K, P, C, H> {
     fn clone(&self) -> Self {
         Self {
             options: self.options.clone(),
             key: Arc::clone(&self.key),
             pause: Arc::clone(&self.pause),
             cost: Arc::clone(&self.cost),
+            hold: Arc::clone(&self.hold),
             limit: Arc::clone(&self.limit),
         }
     }
 }
 
-impl<K, P, C> Debug for OutgoingLayer<K, P, C> {
+impl<K, P, C, H> Debug for OutgoingLayer<K, P, C, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutgoingLayer")
             .field("options", &self.options)

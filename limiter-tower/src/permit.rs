@@ -8,6 +8,7 @@ use limiter_core::Decision;
 use limiter_core::service::UntilDone;
 
 use crate::decide::{LayerLimit, Permit};
+use crate::held_body::{CallSlots, HeldBody};
 use crate::key::RequestKey;
 use crate::quota_fields::QuotaFields;
 use crate::repeated::add_permit;
@@ -19,6 +20,8 @@ pub(crate) struct AnswerSteps {
     fields: QuotaFields,
     /// `None` unless the answer settles the request.
     settling: Option<Box<SettlingSteps>>,
+    /// Free if the service fails, or after the body of its answer.
+    slots: CallSlots,
 }
 
 /// The settlement of a request, whose answer is not there yet.
@@ -35,7 +38,7 @@ pub(crate) fn pass<K: RequestKey>(
     permit: Option<Permit>,
     mut parts: Parts,
 ) -> (Parts, AnswerSteps) {
-    let Some(Permit { allowed, limiter, open }) = permit else { return (parts, AnswerSteps::default()) };
+    let Some(Permit { allowed, limiter, open, slots }) = permit else { return (parts, AnswerSteps::default()) };
     let settling = limit.options.settlement.as_ref().zip(limiter).map(|(settlement, limiter)| {
         Box::new(SettlingSteps {
             settlement: settlement.clone(),
@@ -54,18 +57,22 @@ pub(crate) fn pass<K: RequestKey>(
     if let Decision::Allowed(allowed) = decision {
         add_permit(allowed, &mut parts);
     }
-    (parts, AnswerSteps { fields, settling })
+    (parts, AnswerSteps { fields, settling, slots })
 }
 
 impl AnswerSteps {
-    /// Adds the fields to an answer, except to a redirect. Returns the settlement that the answer waits for.
-    pub(crate) fn apply<C>(self, response: &mut Response<C>) -> Option<UntilDone> {
-        let Self { fields, settling } = self;
+    /// Adds the fields to an answer, except to a redirect, and the slots to its body. Returns the settlement that the answer
+    /// waits for.
+    pub(crate) fn apply<C>(self, mut response: Response<C>) -> (Response<HeldBody<C>>, Option<UntilDone>) {
+        let Self { fields, settling, slots } = self;
         if !response.status().is_redirection() {
             fields.add_to(response.headers_mut());
         }
-        let SettlingSteps { settlement, parts, unsettled } = *settling?;
-        unsettled.settle(settlement.actual_cost(&parts, response.status())?)
+        let settling = settling.and_then(|settling| {
+            let SettlingSteps { settlement, parts, unsettled } = *settling;
+            unsettled.settle(settlement.actual_cost(&parts, response.status())?)
+        });
+        (response.map(|body| HeldBody::new(body, slots)), settling)
     }
 }
 

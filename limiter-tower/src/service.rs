@@ -12,6 +12,7 @@ use crate::client_ip::ClientIp;
 use crate::decide::Outcome;
 use crate::decision_future::Begun;
 use crate::future::ResponseFuture;
+use crate::held_body::HeldBody;
 use crate::key::RequestKey;
 use crate::permit::pass;
 use crate::shared::Shared;
@@ -49,7 +50,7 @@ where
     K: RequestKey,
     A: Answer<C> + Send + Sync + 'static,
 {
-    type Response = Response<C>;
+    type Response = Response<HeldBody<C>>;
     type Error = S::Error;
     type Future = ResponseFuture<S, K, A, B, C>;
 

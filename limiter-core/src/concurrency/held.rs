@@ -19,6 +19,12 @@ impl HeldSlots {
         Self { first: None, others: Vec::new() }
     }
 
+    /// Returns whether it holds no slot.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Holds a slot of a call under this rule.
     pub(crate) fn hold(&mut self, mut slot: HeldSlot, rule: &'static str) {
         slot.count_for(rule);

@@ -112,9 +112,9 @@ impl Inside {
     pub(crate) async fn take_named<'k>(
         &self,
         read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
-        held: Option<&mut HeldSlots>,
+        held: &mut HeldSlots,
     ) -> Result<Option<RuleDecision>, Error> {
-        self.attempt(&read, &Err, &mut self.begin_attempt(), held).await
+        self.attempt(&read, &Err, &mut self.begin_attempt(), Some(held)).await
     }
 }
 

@@ -155,7 +155,10 @@ impl Inside {
         let mut taken = HeldSlots::new();
         let allowed = match self.take_slots(slots, &plan.options, None, &mut taken).await? {
             Ok(allowed) => allowed,
-            denied => return Ok(denied),
+            Err(denied) => {
+                self.observers.denied(slots.enforced.context(), &denied.1);
+                return Ok(Err(denied));
+            }
         };
         let decision = self.decide(plan, None).await?;
         Ok(slots.with_rest(allowed, decision).inspect(|_| held.append(taken)))
@@ -173,7 +176,12 @@ impl Inside {
         let mut taken = HeldSlots::new();
         let allowed = match self.take_slots(slots, &plan.options, waiting.deadline(), &mut taken).await? {
             Ok(allowed) => allowed,
-            denied => return Ok(Some(denied)),
+            // Of an attempt: the call waits elsewhere.
+            Err(_) if waiting.deadline().is_none() => return Ok(None),
+            Err(denied) => {
+                self.observers.denied(slots.enforced.context(), &denied.1);
+                return Ok(Some(Err(denied)));
+            }
         };
         let decision = self.decide_or_wait(plan, waiting, Some(rules)).await?;
         Ok(decision.map(|decision| slots.with_rest(allowed, decision).inspect(|_| held.append(taken))))

@@ -105,8 +105,8 @@ impl Inside {
         Some(SharedSlots::new(outbox, self.slot_options.clone(), shown_key, instances))
     }
 
-    /// Takes the slots of a call; one that waits does so until `deadline`. A denial by any of them frees those before it, and the
-    /// observers get it.
+    /// Takes the slots of a call; one that waits does so until `deadline`. A denial by any of them frees those before it. It is not
+    /// reported.
     ///
     /// # Errors
     /// The failure of the store, under [`OnError::Raise`].
@@ -122,10 +122,7 @@ impl Inside {
             let decision = self.take_slot(&of_key, options, deadline).await?;
             match self.slot_decision(context, of_key.index, decision, &mut taken) {
                 Decision::Allowed(next) => allowed = Some(with_least(allowed, next)),
-                Decision::Denied(denied) => {
-                    self.observers.denied(context, &denied);
-                    return Ok(Err((slots.enforced.rule_of(&denied), denied)));
-                }
+                Decision::Denied(denied) => return Ok(Err((slots.enforced.rule_of(&denied), denied))),
             }
         }
         let mut allowed = allowed.map(Decision::Allowed);

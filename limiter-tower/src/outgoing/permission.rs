@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use limiter_core::service::{LimitedRequest, TowerRule, now, sleep};
+use limiter_core::service::{HeldSlots, LimitedRequest, TowerRule, now, sleep};
 use limiter_core::{Allowed, Decision, Denied, Error, Key, Limiter};
 
 use super::pauses::Pauses;
 use super::{OutgoingOptions, Payment};
+use crate::held_body::CallSlots;
 use crate::settlement::Unsettled;
 
 /// The rule of a layer and the pauses of its keys.
@@ -14,6 +15,12 @@ use crate::settlement::Unsettled;
 pub(super) struct OutgoingLimit {
     rule: TowerRule,
     pauses: Pauses,
+}
+
+/// What a call has that may be sent.
+pub(super) struct Permission {
+    pub(super) allowed: Allowed,
+    pub(super) slots: CallSlots,
 }
 
 /// The reason why a call is not sent.
@@ -37,16 +44,19 @@ impl OutgoingLimit {
         key: &Key,
         options: &OutgoingOptions,
         deadline: Duration,
-    ) -> Result<Allowed, NotSent> {
+    ) -> Result<Permission, NotSent> {
         let request = options.request(key);
         loop {
+            let mut held = HeldSlots::new();
             let time_left = self.wait_for_pause(limiter, request, options, deadline).await?;
-            let decision = self.rule.decide(limiter, &[options.limit], request, time_left).await;
+            let decision = self.rule.decide(limiter, &[options.limit], request, time_left, &mut held).await;
             let allowed = permitted(decision.map_err(NotSent::Failed)?)?;
+            let permission = Permission { allowed, slots: CallSlots::new(held) };
             if !self.is_paused(limiter, key) {
-                return Ok(allowed);
+                return Ok(permission);
             }
-            self.give_back(limiter, &allowed).await;
+            drop(permission.slots);
+            self.give_back(limiter, &permission.allowed).await;
         }
     }
 
@@ -59,18 +69,19 @@ impl OutgoingLimit {
         limiter: &Limiter,
         key: &Key,
         options: &OutgoingOptions,
-    ) -> Result<Option<Allowed>, NotSent> {
+    ) -> Result<Option<Permission>, NotSent> {
         if self.is_paused(limiter, key) {
             return Ok(None);
         }
-        let request = options.request(key);
-        let decision = self.rule.take(limiter, &options.limit, request).await;
+        let (request, mut held) = (options.request(key), HeldSlots::new());
+        let decision = self.rule.take(limiter, &options.limit, request, &mut held).await;
         let Some(decision) = decision.map_err(NotSent::Failed)? else { return Ok(None) };
-        let allowed = permitted(decision)?;
+        let permission = Permission { allowed: permitted(decision)?, slots: CallSlots::new(held) };
         if !self.is_paused(limiter, key) {
-            return Ok(Some(allowed));
+            return Ok(Some(permission));
         }
-        self.give_back(limiter, &allowed).await;
+        drop(permission.slots);
+        self.give_back(limiter, &permission.allowed).await;
         Ok(None)
     }
 

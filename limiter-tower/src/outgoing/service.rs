@@ -10,17 +10,18 @@ use super::choices::{DemandedPause, OutgoingKey};
 use super::cost::OutgoingCost;
 use super::error::OutgoingError;
 use super::future::{OutgoingCall, OutgoingFuture};
-use super::{OneKey, OnePermit, OutgoingLayer, RetryAfter};
+use super::hold::OutgoingHold;
+use super::{OneKey, OnePermit, OutgoingLayer, RetryAfter, UntilBodyEnds};
 use crate::decision_future::poll_once;
 
 /// A client whose calls are limited: [`OutgoingLayer`] makes it.
-pub struct Outgoing<S, K = OneKey, P = RetryAfter, C = OnePermit> {
+pub struct Outgoing<S, K = OneKey, P = RetryAfter, C = OnePermit, H = UntilBodyEnds> {
     inner: S,
-    layer: OutgoingLayer<K, P, C>,
+    layer: OutgoingLayer<K, P, C, H>,
 }
 
-impl<S, K, P, C> Outgoing<S, K, P, C> {
-    pub(super) fn new(inner: S, layer: OutgoingLayer<K, P, C>) -> Self {
+impl<S, K, P, C, H> Outgoing<S, K, P, C, H> {
+    pub(super) fn new(inner: S, layer: OutgoingLayer<K, P, C, H>) -> Self {
         Self { inner, layer }
     }
 
@@ -40,16 +41,17 @@ impl<S, K, P, C> Outgoing<S, K, P, C> {
     }
 }
 
-impl<S, K, P, C, R> Service<R> for Outgoing<S, K, P, C>
+impl<S, K, P, C, H, R> Service<R> for Outgoing<S, K, P, C, H>
 where
     S: Service<R> + Clone,
     K: OutgoingKey<R>,
     P: DemandedPause<S::Response>,
     C: OutgoingCost<S::Response>,
+    H: OutgoingHold<S::Response>,
 {
-    type Response = S::Response;
+    type Response = H::Response;
     type Error = OutgoingError<S::Error>;
-    type Future = OutgoingFuture<S, K, P, R, C>;
+    type Future = OutgoingFuture<S, K, P, R, C, H>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context).map_err(OutgoingError::Inner)
@@ -62,7 +64,7 @@ where
         let call = OutgoingCall::new(self.layer.clone(), limiter, key);
         let mut permit = call.permit();
         match poll_once(&mut permit) {
-            Poll::Ready(Ok(allowed)) => OutgoingFuture::sent(call, allowed, self.inner.call(request)),
+            Poll::Ready(Ok(permission)) => OutgoingFuture::sent(call, permission, self.inner.call(request)),
             Poll::Ready(Err(reason)) => {
                 self.drop_ready_client();
                 OutgoingFuture::not_sent(call, reason)
@@ -75,20 +77,20 @@ where
     }
 }
 
-impl<S: Clone, K, P, C> Outgoing<S, K, P, C> {
+impl<S: Clone, K, P, C, H> Outgoing<S, K, P, C, H> {
     /// Replaces the client that was ready by a clone. It may hold a place that others wait for.
     fn drop_ready_client(&mut self) {
         self.inner = self.inner.clone();
     }
 }
 
-impl<S: Clone, K, P, C> Clone for Outgoing<S, K, P, C> {
+impl<S: Clone, K, P, C, H> Clone for Outgoing<S, K, P, C, H> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), layer: self.layer.clone() }
     }
 }
 
-impl<S, K, P, C> Debug for Outgoing<S, K, P, C> {
+impl<S, K, P, C, H> Debug for Outgoing<S, K, P, C, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing").field("layer", &self.layer).finish_non_exhaustive()
     }
