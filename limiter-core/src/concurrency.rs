@@ -15,12 +15,10 @@ pub use held::HeldSlots;
 pub use message::SlotHolder;
 pub use options::LostSlots;
 pub(crate) use options::SlotOptions;
+pub(crate) use slot_table::SlotTable;
 #[cfg(feature = "redis")]
-pub(crate) use slot_table::Answer;
-pub(crate) use slot_table::{SharedSlots, ShownKey, SlotOutbox, SlotTable};
-#[cfg(feature = "redis")]
-pub(crate) use slots_of_key::DueMessage;
-pub(crate) use slots_of_key::{CallOutcome, HeldSlot, QueuedSlot, SlotsOfKey};
+pub(crate) use slots_of_key::{Answer, DueMessage};
+pub(crate) use slots_of_key::{HeldSlot, QueuedOutcome, QueuedSlot, SharedSlots, ShownKey, SlotOutbox, SlotsOfKey};
 
 #[cfg(all(test, feature = "redis", not(limiter_loom)))]
 mod simulation;

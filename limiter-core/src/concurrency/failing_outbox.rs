@@ -4,8 +4,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use super::message::SlotHolder;
-use super::slot_table::{Answer, SlotOutbox};
-use super::slots_of_key::SlotsOfKey;
+use super::slots_of_key::{Answer, SlotOutbox, SlotsOfKey};
 use crate::clock::{Clock, Moment};
 use crate::{Error, Key};
 

@@ -13,12 +13,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::message::{SlotMessage, SlotReply, SlotState};
+use super::message::{MessageState, SlotMessage, SlotReply};
 use crate::clock::Moment;
 
-/// What a process may use, and when it talks to the store.
+/// The slots that a process may use, and the times at which it talks to the store.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub(crate) struct SlotGrant {
     slot_time: Duration,
     /// The slots that may be used before `end`.
     allow: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Grant {
     lost: u32,
     /// The number of times that slots were lost.
     generation: u32,
-    /// Until then the store may not know of calls of other processes.
+    /// The instant until which the store may not know of calls of other processes.
     unsure_until: Moment,
     /// The number of instances that have a share each while the store fails, if calls are decided by shares.
     instances: Option<NonZeroU32>,
@@ -65,7 +65,7 @@ struct SentMessage {
     returned: u32,
 }
 
-/// What a message asked for.
+/// The demand of a message.
 pub(super) struct AskedSlots {
     /// Calls with lower ids are decided by its reply.
     pub(super) covers: u64,
@@ -102,10 +102,10 @@ const RETRY: Duration = Duration::from_millis(100);
 const OFTEN: Duration = Duration::from_millis(100);
 /// The time between two messages of a process that waits and is told of free slots.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// The same without such notices.
+/// That time without such notices.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-impl Grant {
+impl SlotGrant {
     pub(crate) fn new(slot_time: Duration, instances: Option<NonZeroU32>) -> Self {
         Self {
             slot_time,
@@ -292,7 +292,7 @@ impl Grant {
         let SentMessage { sent_at, covers, want, returned, .. } = sent;
         let asked = AskedSlots { covers, want };
         self.renewed_at = sent_at;
-        if reply.state == SlotState::Stale {
+        if reply.state == MessageState::Stale {
             (self.allow, self.held, self.must_send) = (0, 0, true);
             return Some(asked);
         }

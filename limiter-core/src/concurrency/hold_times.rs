@@ -1,4 +1,4 @@
-//! How long calls hold their slots, and when a slot comes free by that.
+//! The times for which calls hold their slots, and the time until one comes free by that.
 
 use std::time::Duration;
 

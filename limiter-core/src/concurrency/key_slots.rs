@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::grant::{Grant, SlotDemand};
+use super::grant::{SlotDemand, SlotGrant};
 use super::hold_times::HoldTimes;
-use super::message::{SlotMessage, SlotReply, SlotState};
+use super::message::{MessageState, SlotMessage, SlotReply};
 use crate::clock::Moment;
 
 /// The calls of one key. `C` tells a queued call its outcome.
@@ -21,7 +21,7 @@ pub(crate) struct KeySlots<C> {
     next_id: u64,
     pub(super) hold_times: HoldTimes,
     /// Present if other processes share the slots.
-    grant: Option<Box<Grant>>,
+    grant: Option<Box<SlotGrant>>,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct SlotStart {
 /// Calls with their outcomes, which are told while the slots are not locked.
 pub(crate) type Outcomes<C> = Vec<(C, SlotOutcome)>;
 
-/// What a look at the slots leads to.
+/// The result of a look at the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotStep {
     pub(crate) message: Option<SlotMessage>,
@@ -65,7 +65,7 @@ pub(crate) struct SlotStep {
 }
 
 impl<C> KeySlots<C> {
-    pub(crate) fn new(grant: Option<Grant>) -> Self {
+    pub(crate) fn new(grant: Option<SlotGrant>) -> Self {
         let grant = grant.map(Box::new);
         Self { max: 0, running: 0, queue: VecDeque::new(), next_id: 0, hold_times: HoldTimes::default(), grant }
     }
@@ -90,7 +90,7 @@ impl<C> KeySlots<C> {
         self.grant.as_ref().map_or(free_here, |grant| grant.free().min(free_here))
     }
 
-    pub(crate) fn grant_mut(&mut self) -> Option<&mut Grant> {
+    pub(crate) fn grant_mut(&mut self) -> Option<&mut SlotGrant> {
         self.grant.as_deref_mut()
     }
 
@@ -181,7 +181,7 @@ impl<C> KeySlots<C> {
         let Some(grant) = &mut self.grant else { return (0, false) };
         let Some(asked) = grant.replied(now, number, self.max, reply, has_notices) else { return (0, false) };
         let lost = grant.lose_if_over(now, self.running);
-        if reply.state == SlotState::Stale {
+        if reply.state == MessageState::Stale {
             return (lost, true);
         }
         self.serve(now, outcomes);

@@ -1,8 +1,8 @@
-//! What a process says to the store about the slots of one key, and the reply.
+//! The messages of a process to the store about the slots of one key, and their replies.
 
 use std::time::Duration;
 
-/// What a process has and wants. It is absolute, so it may be executed twice.
+/// The slots that a process has and wants. A message is absolute, so it may be executed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotMessage {
     /// One that no earlier message of the process has, compared modulo 2^32.
@@ -28,7 +28,7 @@ pub(crate) struct SlotMessage {
 /// The reply to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotReply {
-    pub(crate) state: SlotState,
+    pub(crate) state: MessageState,
     /// The slots that the store keeps for the process.
     pub(crate) granted: u16,
     /// The slots that it may use.
@@ -45,15 +45,15 @@ pub(crate) struct SlotReply {
     pub(crate) first_end: Option<Duration>,
 }
 
-/// What the store has done with a message.
+/// The treatment of a message by the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotState {
+pub(crate) enum MessageState {
     Fresh,
-    /// The same message was executed before.
+    /// Executed before.
     Again,
     /// Another process has this id.
     Stale,
-    /// As many processes have slots as a value holds.
+    /// Not registered: the value has its most entries.
     Full,
     /// The value was damaged, and is new.
     Damaged,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use limiter_testkit::Random;
 
-use super::grant::Grant;
+use super::grant::SlotGrant;
 use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
 use super::message::{SlotMessage, SlotProcessId, SlotReply};
 use crate::clock::Moment;
@@ -16,7 +16,7 @@ use crate::store::redis::StoredSlots;
 mod judge;
 mod schedules;
 
-use judge::Judge;
+use judge::SlotJudge;
 
 const MS: u64 = 1000;
 /// The slot time of all schedules, in microseconds.
@@ -24,9 +24,9 @@ const SLOT_TIME: u64 = 1_000_000;
 /// The time after which a message without a reply has failed.
 const TIMEOUT: u64 = 100 * MS;
 
-/// What may go wrong, and how the processes use the slots.
+/// The faults of a schedule, and the use that its processes make of the slots.
 #[derive(Clone, Debug)]
-struct Scenario {
+struct SlotScenario {
     max: u16,
     /// The number of processes.
     processes: usize,
@@ -54,14 +54,14 @@ struct Scenario {
 }
 
 #[derive(Debug)]
-enum Event {
+enum SlotEvent {
     Arrive(usize),
     End { process: usize, epoch: u32, call: usize },
     GiveUp { process: usize, epoch: u32, id: u64 },
     Look { process: usize, epoch: u32 },
-    Execute(Box<Sent>),
-    Reply { sent: Box<Sent>, reply: SlotReply },
-    Timeout(Box<Sent>),
+    Execute(Box<SentSlotMessage>),
+    Reply { sent: Box<SentSlotMessage>, reply: SlotReply },
+    Timeout(Box<SentSlotMessage>),
     Notice { process: usize, epoch: u32 },
     Pause { process: usize, time: u64 },
     Kill(usize),
@@ -72,14 +72,14 @@ enum Event {
 
 /// A message on its way, with the time at which it was sent by the process's clock.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SentSlotMessage {
     process: usize,
     epoch: u32,
     id: SlotProcessId,
     message: SlotMessage,
 }
 
-struct SimulatedProcess {
+struct SlotProcess {
     /// The number of its restarts.
     epoch: u32,
     id: SlotProcessId,
@@ -93,26 +93,26 @@ struct SimulatedProcess {
 }
 
 struct World {
-    scenario: Scenario,
+    scenario: SlotScenario,
     random: Random,
     now: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Event>,
+    events: BTreeMap<u64, SlotEvent>,
     next_event: u64,
     store: StoredSlots,
     /// The server's clock less the real time, in microseconds.
     server_offset: u64,
-    processes: Vec<SimulatedProcess>,
+    processes: Vec<SlotProcess>,
     /// The cost of each call, and its start.
     calls: Vec<(usize, u16, Option<SlotStart>)>,
-    judge: Judge,
+    judge: SlotJudge,
     messages: u64,
 }
 
 impl World {
-    fn new(scenario: Scenario, seed: u64) -> Self {
+    fn new(scenario: SlotScenario, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let processes = (0..scenario.processes).map(|_| SimulatedProcess {
+        let processes = (0..scenario.processes).map(|_| SlotProcess {
             epoch: 0,
             id: random.any().to_be_bytes(),
             slots: new_slots(),
@@ -123,7 +123,7 @@ impl World {
             next_look: u64::MAX,
         });
         let processes: Vec<_> = processes.collect();
-        let judge = Judge::new(scenario.max, processes.len());
+        let judge = SlotJudge::new(scenario.max, processes.len());
         let server_offset = 1_700_000_000_000_000 + random.below(1_000_000);
         let mut world = Self {
             random,
@@ -144,36 +144,37 @@ impl World {
     }
 
     fn plan_faults(&mut self) {
-        let Scenario { processes, faults, longest_pause, steps_back, lowers_max, loses_data, length, max, .. } =
+        let SlotScenario { processes, faults, longest_pause, steps_back, lowers_max, loses_data, length, max, .. } =
             self.scenario;
         for process in 0..processes {
             let at = self.random.below(100 * MS);
-            self.at(at, Event::Arrive(process));
+            self.at(at, SlotEvent::Arrive(process));
         }
         for _ in 0..self.random.below(faults + 1) {
             let process = usize::try_from(self.random.below(processes as u64)).unwrap_or(0);
             let (at, time) = (self.random.below(length), self.random.below(longest_pause));
-            let event = if self.random.below(3) == 0 { Event::Kill(process) } else { Event::Pause { process, time } };
+            let event =
+                if self.random.below(3) == 0 { SlotEvent::Kill(process) } else { SlotEvent::Pause { process, time } };
             self.at(at, event);
         }
         if steps_back && self.random.below(2) == 0 {
             let (at, by) = (self.random.below(length), self.random.below(5_000_000));
-            self.at(at, Event::StepBack(by));
+            self.at(at, SlotEvent::StepBack(by));
         }
         if lowers_max && max > 1 {
             let max = u16::try_from(self.random.between(1, u64::from(max) - 1)).unwrap_or(1);
             for process in 0..processes {
                 let at = SLOT_TIME + self.random.below(800 * MS);
-                self.at(at, Event::Lower { process, max });
+                self.at(at, SlotEvent::Lower { process, max });
             }
         }
         if loses_data {
             let at = 2 * SLOT_TIME + self.random.below(500 * MS);
-            self.at(at, Event::Flush);
+            self.at(at, SlotEvent::Flush);
         }
     }
 
-    fn at(&mut self, at: u64, event: Event) {
+    fn at(&mut self, at: u64, event: SlotEvent) {
         self.next_event += 1;
         self.queue.push(Reverse((at, self.next_event)));
         self.events.insert(self.next_event, event);
@@ -224,10 +225,10 @@ impl World {
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: SlotEvent) {
         match event {
-            Event::Arrive(process) => self.arrive(process),
-            Event::End { process, call, .. } => {
+            SlotEvent::Arrive(process) => self.arrive(process),
+            SlotEvent::End { process, call, .. } => {
                 let (now, (_, _, start)) = (self.own_clock(process), self.calls[call]);
                 let mut outcomes = Outcomes::new();
                 if let Some(start) = start {
@@ -236,28 +237,28 @@ impl World {
                 }
                 self.tell(process, outcomes);
             }
-            Event::GiveUp { process, id, .. } => {
+            SlotEvent::GiveUp { process, id, .. } => {
                 let (now, mut outcomes) = (self.own_clock(process), Outcomes::new());
                 self.processes[process].slots.cancel(now, id, &mut outcomes);
                 self.tell(process, outcomes);
             }
-            Event::Look { process, .. } => self.look(process),
-            Event::Execute(sent) => self.execute(*sent),
-            Event::Reply { sent, reply } => self.reply(&sent, &reply),
-            Event::Timeout(sent) => {
+            SlotEvent::Look { process, .. } => self.look(process),
+            SlotEvent::Execute(sent) => self.execute(*sent),
+            SlotEvent::Reply { sent, reply } => self.reply(&sent, &reply),
+            SlotEvent::Timeout(sent) => {
                 let (process, now, mut outcomes) = (sent.process, self.own_clock(sent.process), Outcomes::new());
                 self.processes[process].slots.failed(now, sent.message.number, &mut outcomes);
                 self.tell(process, outcomes);
             }
-            Event::Notice { process, .. } => {
-                self.processes[process].slots.grant_mut().map(Grant::woken);
+            SlotEvent::Notice { process, .. } => {
+                self.processes[process].slots.grant_mut().map(SlotGrant::woken);
                 self.order_look(process);
             }
-            Event::Pause { process, time } => self.processes[process].paused_until = self.now + time,
-            Event::Kill(process) => self.kill(process),
-            Event::StepBack(by) => self.server_offset -= by,
-            Event::Lower { process, max } => self.processes[process].max = max,
-            Event::Flush => {
+            SlotEvent::Pause { process, time } => self.processes[process].paused_until = self.now + time,
+            SlotEvent::Kill(process) => self.kill(process),
+            SlotEvent::StepBack(by) => self.server_offset -= by,
+            SlotEvent::Lower { process, max } => self.processes[process].max = max,
+            SlotEvent::Flush => {
                 self.store = StoredSlots::default();
                 self.judge.lost_data();
             }
@@ -266,7 +267,7 @@ impl World {
 
     fn arrive(&mut self, process: usize) {
         let next = self.now + exponential(&mut self.random, self.scenario.arrivals);
-        self.at(next, Event::Arrive(process));
+        self.at(next, SlotEvent::Arrive(process));
         let (now, max) = (self.own_clock(process), self.processes[process].max);
         let is_large = self.random.below(100) < self.scenario.large_percent;
         let cost = if is_large { u16::try_from(self.random.between(1, 3)).unwrap_or(1).min(max) } else { 1 };
@@ -274,13 +275,13 @@ impl World {
         self.calls.push((process, cost, None));
         let waits = self.random.below(100) < self.scenario.waiting_percent;
         let gives_up = self.now + 1 + self.random.below(2 * SLOT_TIME);
-        let SimulatedProcess { slots, epoch, .. } = &mut self.processes[process];
+        let SlotProcess { slots, epoch, .. } = &mut self.processes[process];
         match slots.enter(now, max, cost) {
             Some(start) => self.started(process, call, start),
             None if slots.waiting() > 8 => {}
             None => {
                 let (id, epoch) = (slots.queue(cost, waits, call), *epoch);
-                self.at(gives_up, Event::GiveUp { process, epoch, id });
+                self.at(gives_up, SlotEvent::GiveUp { process, epoch, id });
             }
         }
         self.order_look(process);
@@ -290,7 +291,7 @@ impl World {
         self.calls[call].2 = Some(start);
         let end = self.now + 200 + exponential(&mut self.random, self.scenario.hold);
         let epoch = self.processes[process].epoch;
-        self.at(end, Event::End { process, epoch, call });
+        self.at(end, SlotEvent::End { process, epoch, call });
         self.judge.started(process, call, start.cost);
     }
 
@@ -304,18 +305,18 @@ impl World {
     }
 
     fn order_look(&mut self, process: usize) {
-        let SimulatedProcess { slots, drift, next_look, epoch, .. } = &mut self.processes[process];
+        let SlotProcess { slots, drift, next_look, epoch, .. } = &mut self.processes[process];
         let at = real_time(slots.next_look(), *drift).max(self.now);
         if at < *next_look {
             *next_look = at;
             let epoch = *epoch;
-            self.at(at, Event::Look { process, epoch });
+            self.at(at, SlotEvent::Look { process, epoch });
         }
     }
 
     fn look(&mut self, process: usize) {
         let now = self.own_clock(process);
-        let SimulatedProcess { slots, next_number, next_look, epoch, id, .. } = &mut self.processes[process];
+        let SlotProcess { slots, next_number, next_look, epoch, id, .. } = &mut self.processes[process];
         if *next_look > self.now {
             return;
         }
@@ -326,39 +327,39 @@ impl World {
         });
         if let Some(message) = step.message {
             self.messages += 1;
-            let sent = Box::new(Sent { process, epoch: *epoch, id: *id, message });
+            let sent = Box::new(SentSlotMessage { process, epoch: *epoch, id: *id, message });
             self.judge.sent(process, message.number, now);
-            self.at(self.now + TIMEOUT, Event::Timeout(sent.clone()));
+            self.at(self.now + TIMEOUT, SlotEvent::Timeout(sent.clone()));
             if !self.is_lost() {
                 let arrival = self.now + self.delay();
-                self.at(arrival, Event::Execute(sent.clone()));
+                self.at(arrival, SlotEvent::Execute(sent.clone()));
             }
             // A network may deliver it twice.
             if self.scenario.late_percent > 0 && self.random.below(50) == 0 {
                 let arrival = self.now + self.delay();
-                self.at(arrival, Event::Execute(sent));
+                self.at(arrival, SlotEvent::Execute(sent));
             }
         }
         self.order_look(process);
     }
 
-    fn execute(&mut self, sent: Sent) {
+    fn execute(&mut self, sent: SentSlotMessage) {
         let (reply, notices) = self.store.apply(self.server_millis(), sent.id, &sent.message);
         if self.scenario.has_notices {
             for id in notices {
                 if let Some(process) = self.processes.iter().position(|process| process.id == id) {
                     let (arrival, epoch) = (self.now + self.delay(), self.processes[process].epoch);
-                    self.at(arrival, Event::Notice { process, epoch });
+                    self.at(arrival, SlotEvent::Notice { process, epoch });
                 }
             }
         }
         if !self.is_lost() {
             let arrival = self.now + self.delay();
-            self.at(arrival, Event::Reply { sent: Box::new(sent), reply });
+            self.at(arrival, SlotEvent::Reply { sent: Box::new(sent), reply });
         }
     }
 
-    fn reply(&mut self, sent: &Sent, reply: &SlotReply) {
+    fn reply(&mut self, sent: &SentSlotMessage, reply: &SlotReply) {
         let (process, now, mut outcomes) = (sent.process, self.own_clock(sent.process), Outcomes::new());
         self.judge.replied(process, sent.message.number, now);
         let (_, is_cloned) = self.processes[process].slots.replied(
@@ -382,9 +383,9 @@ impl World {
     }
 }
 
-impl Event {
+impl SlotEvent {
     /// The process whose code handles it, unless it has been killed since then.
-    fn process(&self, processes: &[SimulatedProcess]) -> Option<usize> {
+    fn process(&self, processes: &[SlotProcess]) -> Option<usize> {
         match *self {
             Self::Arrive(process) | Self::Lower { process, .. } => Some(process),
             Self::End { process, .. }
@@ -411,7 +412,7 @@ impl Event {
 }
 
 fn new_slots() -> KeySlots<usize> {
-    KeySlots::new(Some(Grant::new(Duration::from_micros(SLOT_TIME), None)))
+    KeySlots::new(Some(SlotGrant::new(Duration::from_micros(SLOT_TIME), None)))
 }
 
 fn moment(micros: u64) -> Moment {

@@ -1,21 +1,65 @@
 //! The slots of one key under their lock, the calls that hold some, and those in their queue.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::grant::Grant;
+use super::grant::SlotGrant;
 use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
-use super::message::{SlotMessage, SlotProcessId, SlotReply};
-use super::options::LostSlots;
-use super::slot_table::SlotTerms;
-use crate::clock::Moment;
+use super::message::{SlotHolder, SlotMessage, SlotProcessId, SlotReply};
+use super::options::{LostSlots, SlotOptions};
+use crate::clock::{Clock, Moment};
+use crate::sync::process::Process;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::{Error, ErrorKind, Key, metrics};
+
+/// The part that all keys of a limiter have in common.
+pub(super) struct SlotTerms {
+    process: Process,
+    clock: Clock,
+    store: Option<SharedSlots>,
+}
+
+/// The way to a store that several processes share.
+pub(crate) struct SharedSlots {
+    pub(crate) outbox: Box<dyn SlotOutbox>,
+    pub(crate) options: SlotOptions,
+    /// Reports have their key, as this function shows it.
+    pub(crate) shown_key: Option<ShownKey>,
+    /// The number of instances, if calls are decided by shares while the store fails.
+    pub(crate) instances: Option<NonZeroU32>,
+    id: Mutex<SlotProcessId>,
+    /// The number of the next message.
+    next_number: AtomicU32,
+}
+
+/// Returns a key as users see it.
+pub(crate) type ShownKey = Box<dyn Fn(&Key) -> String + Send + Sync>;
+
+/// Sends the messages of a process to its store.
+pub(crate) trait SlotOutbox: Send + Sync {
+    /// Looks at the slots of a key at an instant, and sends the message that is due.
+    fn look_at(&self, slots: &Arc<SlotsOfKey>, at: Moment);
+
+    /// Returns whether processes that wait are told of free slots.
+    fn has_notices(&self) -> bool;
+
+    /// Reads who has slots of a key, or waits for some.
+    fn peek(&self, key: &Key) -> Answer<Vec<SlotHolder>>;
+
+    /// Forgets who waits for slots of a key. Slots in use stay.
+    fn reset(&self, key: &Key) -> Answer<()>;
+}
+
+/// The answer of a store.
+pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + Sync>>;
 
 /// The slots of one key, with the lock that all of its calls use.
 pub(crate) struct SlotsOfKey {
@@ -30,11 +74,11 @@ struct LockedSlots {
     look_at: Moment,
 }
 
-type CallSlots = KeySlots<oneshot::Sender<CallOutcome>>;
-type CallOutcomes = Outcomes<oneshot::Sender<CallOutcome>>;
+type CallSlots = KeySlots<oneshot::Sender<QueuedOutcome>>;
+type CallOutcomes = Outcomes<oneshot::Sender<QueuedOutcome>>;
 
 /// The outcome that a queued call gets.
-pub(crate) enum CallOutcome {
+pub(crate) enum QueuedOutcome {
     Entered(HeldSlot),
     Denied,
     /// The store has failed.
@@ -54,11 +98,62 @@ pub(crate) struct HeldSlot {
 pub(crate) struct QueuedSlot {
     slots: Arc<SlotsOfKey>,
     id: u64,
-    outcome: oneshot::Receiver<CallOutcome>,
+    outcome: oneshot::Receiver<QueuedOutcome>,
     is_done: bool,
 }
 
-/// What this process knows of the slots of a key.
+impl SharedSlots {
+    pub(crate) fn new(
+        outbox: Box<dyn SlotOutbox>,
+        options: SlotOptions,
+        shown_key: Option<ShownKey>,
+        instances: Option<NonZeroU32>,
+    ) -> Self {
+        let (id, next_number) = (Mutex::new(new_id()), AtomicU32::new(1));
+        Self { outbox, options, shown_key, instances, id, next_number }
+    }
+
+    fn id(&self) -> SlotProcessId {
+        *lock(&self.id)
+    }
+
+    /// Draws a new id, unless this one is replaced already: another process has it, as on a machine that was cloned.
+    fn replace_id(&self, old: SlotProcessId) {
+        let mut id = lock(&self.id);
+        if *id == old {
+            *id = new_id();
+        }
+    }
+
+    fn next_number(&self) -> u32 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl SlotTerms {
+    pub(super) fn new(clock: Clock, store: Option<SharedSlots>) -> Self {
+        Self { process: Process::current(), clock, store }
+    }
+
+    /// The way to the store; `None` if this process decides alone.
+    pub(super) fn outbox(&self) -> Option<&dyn SlotOutbox> {
+        self.store.as_ref().map(|store| &*store.outbox)
+    }
+
+    fn now(&self) -> Moment {
+        match &self.store {
+            Some(_) => self.clock.now_with_suspend(),
+            None => self.clock.now(),
+        }
+    }
+}
+
+/// A random id of a process: the keys of each hasher are other random numbers.
+fn new_id() -> SlotProcessId {
+    RandomState::new().build_hasher().finish().to_be_bytes()
+}
+
+/// The state of the slots of a key, as this process knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotOutlook {
     pub(crate) free: u32,
@@ -76,7 +171,7 @@ pub(crate) struct DueMessage {
 
 impl SlotsOfKey {
     pub(super) fn new(key: Key, terms: Arc<SlotTerms>) -> Self {
-        let grant = terms.store.as_ref().map(|store| Grant::new(store.options.slot_time, store.instances));
+        let grant = terms.store.as_ref().map(|store| SlotGrant::new(store.options.slot_time, store.instances));
         let state = LockedSlots { slots: KeySlots::new(grant), look_at: Moment::NEVER };
         Self { key, terms, state: Mutex::new(state) }
     }
@@ -126,7 +221,7 @@ impl SlotsOfKey {
         Some(QueuedSlot { slots: Arc::clone(self), id, outcome, is_done: false })
     }
 
-    /// What this process knows of the slots.
+    /// Returns what this process knows of the slots.
     pub(crate) fn outlook(&self) -> SlotOutlook {
         let slots = &lock(&self.state).slots;
         SlotOutlook { free: slots.free(), running: slots.running(), retry_after: slots.retry_after() }
@@ -145,10 +240,10 @@ impl SlotsOfKey {
         for (call, outcome) in outcomes {
             // The slots of a call that is gone are free again with its outcome.
             drop(call.send(match outcome {
-                SlotOutcome::Denied => CallOutcome::Denied,
-                SlotOutcome::Failed => CallOutcome::Failed(error.cloned().unwrap_or_else(no_store)),
+                SlotOutcome::Denied => QueuedOutcome::Denied,
+                SlotOutcome::Failed => QueuedOutcome::Failed(error.cloned().unwrap_or_else(no_store)),
                 SlotOutcome::Started(start) => {
-                    CallOutcome::Entered(HeldSlot { slots: Arc::clone(self), start, rule: None })
+                    QueuedOutcome::Entered(HeldSlot { slots: Arc::clone(self), start, rule: None })
                 }
             }));
         }
@@ -220,7 +315,7 @@ impl SlotsOfKey {
 
     /// Asks the store at once: it may have free slots, or others may wait for those of this process.
     pub(crate) fn wake(self: &Arc<Self>) {
-        self.change(None, |slots, _, _| slots.grant_mut().map(Grant::woken));
+        self.change(None, |slots, _, _| slots.grant_mut().map(SlotGrant::woken));
     }
 }
 
@@ -251,14 +346,14 @@ impl Drop for HeldSlot {
 }
 
 impl Future for QueuedSlot {
-    type Output = CallOutcome;
+    type Output = QueuedOutcome;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallOutcome> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<QueuedOutcome> {
         let outcome = Pin::new(&mut self.outcome).poll(context);
         outcome.map(|outcome| {
             self.is_done = true;
             // A call whose outcome is lost has no slot.
-            outcome.unwrap_or_else(|_| CallOutcome::Failed(no_store()))
+            outcome.unwrap_or_else(|_| QueuedOutcome::Failed(no_store()))
         })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::concurrency::HeldSlots;
 use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::limiter::slots::enter_instead;
+use crate::limiter::holding::enter_instead;
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Inside};
 use crate::local::StoreTicket;

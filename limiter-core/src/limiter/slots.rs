@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::concurrency::{
-    CallOutcome, HeldSlot, HeldSlots, QueuedSlot, SharedSlots, SlotHolder, SlotTable, SlotsOfKey,
+    HeldSlot, HeldSlots, QueuedOutcome, QueuedSlot, SharedSlots, SlotHolder, SlotTable, SlotsOfKey,
 };
 use crate::decision::{DIRECT_CALL, DecisionContext, Resolution};
 use crate::error::{OnError, Source};
@@ -16,39 +16,22 @@ use crate::failure_policy::apply_policy;
 use crate::limiter::{Backend, Inside, Limiter, RuleDecision};
 use crate::request::{CallOptions, CountedReply, Request, StoreReply};
 use crate::rule::{RuleRequests, SlotRequests};
-use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit, metrics};
+use crate::{Allowed, Decision, Error, Key, Limit, metrics};
 
 /// The time until a call of a key could start of which this process has had none.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
-/// The error of a method that ends at its decision, so that it cannot hold a slot.
-#[cold]
-pub(crate) fn enter_instead() -> Error {
-    let problem = "a limit of concurrent calls must be held until the call ends, got a method that only decides: call `enter` or \
-                   `enter_wait`, or annotate the function";
-    Error::new(ErrorKind::Config, problem)
-}
-
-/// Checks that a call need not hold anything until it ends.
-///
-/// # Errors
-/// [`ErrorKind::Config`] for a limit of concurrent calls.
-#[inline]
-pub(super) fn check_holds_nothing(limits: impl IntoIterator<Item = Limit>) -> Result<(), Error> {
-    if limits.into_iter().any(|limit| limit.is_concurrent()) { Err(enter_instead()) } else { Ok(()) }
-}
-
 /// The decision about slots of one key.
 struct SlotDecision {
     /// The slots of a call that may run. A call that takes none has none.
-    slot: Result<Option<HeldSlot>, Denial>,
+    slot: Result<Option<HeldSlot>, SlotDenial>,
     source: Source,
     /// The slots that are free after it.
     free: u32,
 }
 
 /// The denial of slots.
-struct Denial {
+struct SlotDenial {
     /// `None`: the call never gets them.
     retry_after: Option<Duration>,
 }
@@ -168,7 +151,7 @@ impl Inside {
                     let resolution = apply_policy(&self.observers, error, options.on_error, |_| None)?;
                     let slot = match resolution {
                         Resolution::FailedOpen => Ok(None),
-                        _ => Err(Denial { retry_after: Some(Duration::from_secs(1)) }),
+                        _ => Err(SlotDenial { retry_after: Some(Duration::from_secs(1)) }),
                     };
                     return Ok(SlotDecision { slot, source: Source::Policy, free: 0 });
                 }
@@ -178,7 +161,7 @@ impl Inside {
         let retry_after = here.map_or(FIRST_RETRY, |here| here.retry_after);
         let slot = match call.cost {
             cost if cost <= free => Ok(None),
-            cost => Err(Denial { retry_after: (cost <= max).then_some(retry_after) }),
+            cost => Err(SlotDenial { retry_after: (cost <= max).then_some(retry_after) }),
         };
         Ok(SlotDecision { slot, source: Source::Store, free })
     }
@@ -239,20 +222,20 @@ impl Inside {
             return Ok(SlotDecision::denied(Some(slots.outlook().retry_after), Source::Store));
         };
         match self.outcome_of(queued, deadline).await {
-            CallOutcome::Entered(held) => Ok(SlotDecision::held(held, &slots, Source::Store)),
-            CallOutcome::Denied => Ok(SlotDecision::denied(Some(slots.outlook().retry_after), Source::Store)),
-            CallOutcome::Failed(error) => self.enter_by_policy(error, &slots, cost, options.on_error),
+            QueuedOutcome::Entered(held) => Ok(SlotDecision::held(held, &slots, Source::Store)),
+            QueuedOutcome::Denied => Ok(SlotDecision::denied(Some(slots.outlook().retry_after), Source::Store)),
+            QueuedOutcome::Failed(error) => self.enter_by_policy(error, &slots, cost, options.on_error),
         }
     }
 
     /// Waits for the outcome of a queued call. The end of its wait is a denial.
-    async fn outcome_of(&self, queued: QueuedSlot, deadline: Option<Moment>) -> CallOutcome {
+    async fn outcome_of(&self, queued: QueuedSlot, deadline: Option<Moment>) -> QueuedOutcome {
         let Some(deadline) = deadline else { return queued.await };
         let (mut queued, mut sleep) = (pin!(queued), pin!(self.clock.sleep_until(deadline)));
         poll_fn(|context| match (queued.as_mut().poll(context), sleep.as_mut().poll(context)) {
             (Poll::Ready(outcome), _) => Poll::Ready(outcome),
-            (Poll::Pending, Poll::Ready(Ok(()))) => Poll::Ready(CallOutcome::Denied),
-            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(CallOutcome::Failed(error)),
+            (Poll::Pending, Poll::Ready(Ok(()))) => Poll::Ready(QueuedOutcome::Denied),
+            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(QueuedOutcome::Failed(error)),
             (Poll::Pending, Poll::Pending) => Poll::Pending,
         })
         .await
@@ -322,7 +305,7 @@ impl SlotDecision {
     }
 
     fn denied(retry_after: Option<Duration>, source: Source) -> Self {
-        Self { slot: Err(Denial { retry_after }), source, free: 0 }
+        Self { slot: Err(SlotDenial { retry_after }), source, free: 0 }
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn is_interned(name: &str) -> bool {
     read(NAMES.here()).contains_key(name)
 }
 
-// Log events about rules.
+// LogCall events about rules.
 
 /// Logs on the thread of a call. A panic of the subscriber must not end the call.
 pub(crate) fn log_in_call(log: impl FnOnce()) {
@@ -101,10 +101,10 @@ pub(crate) fn log_in_call(log: impl FnOnce()) {
 }
 
 /// An event to be logged.
-type Log = Box<dyn FnOnce() + Send>;
+type LogCall = Box<dyn FnOnce() + Send>;
 
 /// The way to the thread that logs, if the system could start it.
-static LOGGER: PerProcess<Option<SyncSender<Log>>> = PerProcess::new();
+static LOGGER: PerProcess<Option<SyncSender<LogCall>>> = PerProcess::new();
 
 /// The most events that wait for the subscriber.
 const MAX_LOGS: usize = 1024;
@@ -120,8 +120,8 @@ pub(crate) fn log_apart(log: impl FnOnce() + Send + 'static) {
     drop(logger.as_ref().map(|logger| logger.try_send(Box::new(log))));
 }
 
-fn start_logger() -> io::Result<SyncSender<Log>> {
-    let (sender, logs) = sync_channel::<Log>(MAX_LOGS);
+fn start_logger() -> io::Result<SyncSender<LogCall>> {
+    let (sender, logs) = sync_channel::<LogCall>(MAX_LOGS);
     let run = move || {
         for log in logs {
             run_contained(log);

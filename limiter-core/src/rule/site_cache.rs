@@ -10,19 +10,19 @@ use std::sync::Arc;
 use crate::rule::{ResolvedRule, UNCACHED};
 
 /// A rule's settings in one generation. A generation belongs to one limiter.
-pub(crate) struct Entry {
+pub(crate) struct CachedSite {
     pub(crate) generation: u64,
     pub(crate) rule: Arc<ResolvedRule>,
 }
 
 thread_local! {
-    static ENTRIES: RefCell<Vec<Option<Entry>>> = const { RefCell::new(Vec::new()) };
+    static ENTRIES: RefCell<Vec<Option<CachedSite>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Passes the entry of a position to `read`, if the thread has one of this generation.
 #[inline]
 pub(crate) fn get<R>(position: u32, generation: u64, read: impl FnOnce(&ResolvedRule) -> R) -> Option<R> {
-    let get = |entries: &RefCell<Vec<Option<Entry>>>| {
+    let get = |entries: &RefCell<Vec<Option<CachedSite>>>| {
         let entries = entries.borrow();
         let entry = entries.get(usize::try_from(position).ok()?)?.as_ref()?;
         (entry.generation == generation).then(|| read(&entry.rule))
@@ -31,7 +31,7 @@ pub(crate) fn get<R>(position: u32, generation: u64, read: impl FnOnce(&Resolved
 }
 
 /// Stores an entry. Does nothing while the thread ends.
-pub(crate) fn put(position: u32, entry: Entry) {
+pub(crate) fn put(position: u32, entry: CachedSite) {
     let Some(position) = usize::try_from(position).ok().filter(|_| position != UNCACHED) else { return };
     let replaced = ENTRIES.try_with(|entries| {
         let mut entries = entries.borrow_mut();
@@ -55,11 +55,11 @@ mod tests {
         let position = id.position(3);
         assert_eq!(id.position(3), position);
         assert!(RuleId::new().position(1) >= position + 3);
-        put(position + 1, Entry { generation: 7, rule: Arc::default() });
+        put(position + 1, CachedSite { generation: 7, rule: Arc::default() });
         let is_found = |position, generation| get(position, generation, |_| ()).is_some();
         assert!(is_found(position + 1, 7));
         assert!(!is_found(position + 1, 8) && !is_found(position, 7) && !is_found(UNCACHED, 7));
-        put(UNCACHED, Entry { generation: 7, rule: Arc::default() });
+        put(UNCACHED, CachedSite { generation: 7, rule: Arc::default() });
         assert!(!is_found(UNCACHED, 7));
     }
 }

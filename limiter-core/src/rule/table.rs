@@ -8,7 +8,7 @@ use crate::metrics;
 use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
 use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::levels::{RuleLevel, RuleLevels};
-use crate::rule::site_cache::{self, Entry};
+use crate::rule::site_cache::{self, CachedSite};
 use crate::rule::{
     CallDefaults, Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, is_interned, log_apart, log_in_call,
 };
@@ -264,7 +264,7 @@ impl RuleTable {
         } else {
             Arc::clone(unset)
         };
-        let entry = Entry { generation: state.generation, rule: Arc::clone(&rule) };
+        let entry = CachedSite { generation: state.generation, rule: Arc::clone(&rule) };
         drop(state);
         site_cache::put(position, entry);
         rule

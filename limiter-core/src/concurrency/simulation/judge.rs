@@ -7,7 +7,7 @@ use super::SLOT_TIME;
 use crate::clock::Moment;
 
 /// Calls with their slots, and the number of slots in use.
-pub(super) struct Judge {
+pub(super) struct SlotJudge {
     max: u16,
     processes: Vec<JudgedProcess>,
     /// The most slots in use beyond the limit, of calls that have not lost theirs.
@@ -28,7 +28,7 @@ struct JudgedProcess {
     end: Option<Moment>,
 }
 
-impl Judge {
+impl SlotJudge {
     pub(super) fn new(max: u16, processes: usize) -> Self {
         let processes = (0..processes).map(|_| JudgedProcess::default()).collect();
         Self { max, processes, most_above: 0, lost: 0, started: 0, has_lost_data: false }

@@ -1,14 +1,14 @@
 //! The schedules that are run.
 
-use super::{Random, SLOT_TIME, Scenario, World};
+use super::{Random, SLOT_TIME, SlotScenario, World};
 
 /// A random scenario.
-fn scenario(random: &mut Random, is_hard: bool) -> Scenario {
+fn scenario(random: &mut Random, is_hard: bool) -> SlotScenario {
     let mut any = |values: &[u64]| values[usize::try_from(random.below(values.len() as u64)).unwrap_or(0)];
     let (max, processes) = (any(&[1, 2, 3, 5, 8, 20, 100]), any(&[2, 3, 4, 5]));
     let hold = any(&[5_000, 50_000, 300_000, 1_200_000]);
     let load = any(&[5, 12, 30]);
-    Scenario {
+    SlotScenario {
         max: u16::try_from(max).unwrap_or(1),
         processes: usize::try_from(processes).unwrap_or(2),
         has_notices: any(&[0, 1]) == 1,

@@ -4,6 +4,7 @@ use crate::clock::Clock;
 
 pub(crate) mod command;
 pub(crate) mod reply;
+mod slot_arguments;
 pub(crate) mod slots;
 #[cfg(test)]
 mod fuzz;

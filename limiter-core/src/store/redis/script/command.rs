@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 
 use super::Program;
 use super::reply::{self, BatchReply, EntryCalls};
-use super::slots::SlotArguments;
+use super::slot_arguments::SlotArguments;
 use crate::clock::Clock;
 use crate::local::leases::LeaseId;
 use crate::request::settlement::CounterChange;

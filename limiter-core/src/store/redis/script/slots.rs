@@ -3,12 +3,13 @@
 use std::slice;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::command::{Command, CommandBody};
 use super::reply::unexpected_reply;
+use super::slot_arguments::SlotArguments;
 use crate::Error;
-use crate::concurrency::message::{SlotHolder, SlotMessage, SlotProcessId, SlotReply, SlotState};
+use crate::concurrency::message::{MessageState, SlotHolder, SlotMessage, SlotProcessId, SlotReply};
 use crate::store::redis::naming::RedisKey;
 
 #[cfg(all(test, feature = "test-util"))]
@@ -36,20 +37,6 @@ const HOLDER_BYTES: usize = 16;
 /// The reply to a reset.
 const DONE: Value = Value::Int(1);
 
-/// The arguments of a command about slots.
-#[derive(Debug)]
-pub(crate) enum SlotArguments {
-    Send {
-        process: SlotProcessId,
-        /// The packed messages.
-        messages: Vec<u8>,
-        /// Notices go to the channels with this prefix.
-        channel_prefix: String,
-    },
-    Peek,
-    Reset,
-}
-
 impl SlotOperation {
     /// The command, whose notices go to the channels with this prefix.
     pub(crate) fn command(self, channel_prefix: &str) -> Command {
@@ -64,22 +51,6 @@ impl SlotOperation {
             Self::Reset(key) => (vec![key], SlotArguments::Reset),
         };
         Command { keys, body: CommandBody::Slots(arguments) }
-    }
-}
-
-impl SlotArguments {
-    pub(crate) fn push_to(&self, command: &mut Cmd) {
-        match self {
-            Self::Send { process, messages, channel_prefix } => {
-                command.arg("send").arg(process).arg(&messages[..]).arg(channel_prefix);
-            }
-            Self::Peek => {
-                command.arg("peek");
-            }
-            Self::Reset => {
-                command.arg("reset");
-            }
-        }
     }
 }
 
@@ -128,11 +99,11 @@ fn packed<const BYTES: usize>(reply: &Value) -> Option<&[[u8; BYTES]]> {
 fn decode_reply(bytes: &[u8; REPLY_BYTES]) -> Option<SlotReply> {
     let mut bytes = bytes.iter();
     let state = match number::<1>(&mut bytes)? {
-        0 => SlotState::Fresh,
-        1 => SlotState::Again,
-        2 => SlotState::Stale,
-        3 => SlotState::Full,
-        4 => SlotState::Damaged,
+        0 => MessageState::Fresh,
+        1 => MessageState::Again,
+        2 => MessageState::Stale,
+        3 => MessageState::Full,
+        4 => MessageState::Damaged,
         _ => return None,
     };
     let reply = SlotReply {

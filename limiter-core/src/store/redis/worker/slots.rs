@@ -82,7 +82,7 @@ const MAX_MESSAGES: usize = 64;
 /// The looks that are not due yet, by their instants. Their number keeps the order of equal ones.
 type LaterLooks = BTreeMap<(Moment, u64), Arc<SlotsOfKey>>;
 
-/// What the worker does next about slots.
+/// The next step of the worker about slots.
 enum NextStep {
     /// `None` when all senders are dropped.
     Order(Option<SlotOrder>),
@@ -90,7 +90,7 @@ enum NextStep {
 }
 
 /// Messages of one script call: those of one process about keys in one slot.
-type Batch = Vec<(Arc<SlotsOfKey>, RedisKey, DueMessage)>;
+type SlotBatch = Vec<(Arc<SlotsOfKey>, RedisKey, DueMessage)>;
 
 impl Worker {
     /// Looks at slots as ordered, until all senders are dropped.
@@ -131,7 +131,7 @@ impl Worker {
     /// Looks at the slots that are due, and sends their messages.
     fn look_at_due(self: &Rc<Self>, later: &mut LaterLooks) {
         let now = self.context.clock.now_with_suspend();
-        let mut batches: BTreeMap<(SlotProcessId, u16), Batch> = BTreeMap::new();
+        let mut batches: BTreeMap<(SlotProcessId, u16), SlotBatch> = BTreeMap::new();
         while let Some(due) = later.first_entry().filter(|first| first.key().0 <= now) {
             let ((at, _), slots) = due.remove_entry();
             let (message, lost) = slots.look(at);
@@ -153,7 +153,7 @@ impl Worker {
         }
     }
 
-    async fn send_messages(self: Rc<Self>, process: SlotProcessId, batch: Batch) {
+    async fn send_messages(self: Rc<Self>, process: SlotProcessId, batch: SlotBatch) {
         let messages = batch.iter().map(|(_, key, due)| (key.clone(), due.message)).collect();
         match self.call_slots(SlotOperation::Send { process, messages }).await {
             Ok(reply) => match decode_messages(&reply, batch.len()) {
@@ -199,7 +199,7 @@ impl Worker {
     }
 }
 
-fn fail_all(batch: &Batch, error: &Error) {
+fn fail_all(batch: &SlotBatch, error: &Error) {
     batch.iter().for_each(|(slots, _, due)| slots.failed(due, error));
 }
 

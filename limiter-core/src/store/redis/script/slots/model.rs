@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::concurrency::message::{SlotHolder, SlotMessage, SlotProcessId, SlotReply, SlotState};
+use crate::concurrency::message::{MessageState, SlotHolder, SlotMessage, SlotProcessId, SlotReply};
 
 /// The slots of one key, and the processes that wait for some.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoredSlots {
-    entries: Vec<Entry>,
+    entries: Vec<StoredEntry>,
     is_damaged: bool,
 }
 
-/// What the store keeps of one process.
+/// The entry of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct StoredEntry {
     process: SlotProcessId,
     end: u64,
     number: u32,
@@ -31,7 +31,7 @@ pub(super) const MAX_ENTRIES: usize = 1024;
 /// The longest time in which a process without slots waits for the next message, in ms.
 const MAX_WAIT_MS: u64 = 2000;
 
-impl Entry {
+impl StoredEntry {
     fn encode(&self) -> Vec<u8> {
         let &Self { process, end, number, slots, slot_time, waiting, least, since } = self;
         let shorts = [slots, slot_time, waiting, least].map(u16::to_be_bytes);
@@ -53,7 +53,7 @@ fn millis(slot_time: u16) -> u64 {
     u64::from(slot_time) * 10
 }
 
-fn sum<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> u32 {
+fn sum<'a>(entries: impl IntoIterator<Item = &'a StoredEntry>) -> u32 {
     entries.into_iter().map(|entry| u32::from(entry.slots)).sum()
 }
 
@@ -74,17 +74,17 @@ impl StoredSlots {
         let has_ended = entries.len() < self.entries.len();
         let index = entries.iter().position(|entry| entry.process == process);
         let own = index.map(|index| entries[index]);
-        let others: Vec<Entry> = entries.iter().filter(|entry| entry.process != process).copied().collect();
+        let others: Vec<StoredEntry> = entries.iter().filter(|entry| entry.process != process).copied().collect();
         let SlotMessage { number, run, hold, mut want, least, mut waiting, max, slot_time, asks_again } = *message;
         let state = match own {
-            Some(own) if own.number == number => SlotState::Again,
-            Some(own) if own.number.wrapping_sub(number) < 1 << 31 => SlotState::Stale,
-            None if self.is_damaged => SlotState::Damaged,
+            Some(own) if own.number == number => MessageState::Again,
+            Some(own) if own.number.wrapping_sub(number) < 1 << 31 => MessageState::Stale,
+            None if self.is_damaged => MessageState::Damaged,
             None if others.len() >= MAX_ENTRIES => {
                 (want, waiting) = (run, 0);
-                SlotState::Full
+                MessageState::Full
             }
-            _ => SlotState::Fresh,
+            _ => MessageState::Fresh,
         };
 
         let claimants = others.len() + usize::from(want > 0 || run > 0);
@@ -105,12 +105,12 @@ impl StoredSlots {
         };
         let mut notices = Vec::new();
         match state {
-            SlotState::Again => reply.granted = own.map_or(0, |own| own.slots),
-            SlotState::Stale => {}
-            SlotState::Fresh | SlotState::Full | SlotState::Damaged => {
+            MessageState::Again => reply.granted = own.map_or(0, |own| own.slots),
+            MessageState::Stale => {}
+            MessageState::Fresh | MessageState::Full | MessageState::Damaged => {
                 let floor = own.map_or(run, |own| hold.min(own.slots.max(run)));
                 let own_since = own.filter(|own| own.waiting > 0).map(|own| own.since);
-                let is_first = |other: &&Entry| {
+                let is_first = |other: &&StoredEntry| {
                     let is_hungry = waiting > 0 && floor < least_share;
                     !is_hungry || own_since.is_none_or(|since| other.since < since)
                 };
@@ -120,7 +120,7 @@ impl StoredSlots {
                 let waits = waiting > 0 && granted < want;
                 let own_slots = own.map_or(0, |own| own.slots);
                 let back = others.iter().filter(|entry| entry.waiting > 0).map(|entry| entry.since + 1).max();
-                let entry = Entry {
+                let entry = StoredEntry {
                     process,
                     end: now_ms + if granted > 0 { millis(slot_time) } else { millis(slot_time).min(MAX_WAIT_MS) },
                     number,
@@ -175,7 +175,7 @@ impl StoredSlots {
 
     /// The processes that have slots or wait for some.
     pub(crate) fn peek(&self, now_ms: u64) -> Vec<SlotHolder> {
-        let holder = |Entry { process, end, slots, waiting, .. }| SlotHolder {
+        let holder = |StoredEntry { process, end, slots, waiting, .. }| SlotHolder {
             process,
             slots,
             waiting,
@@ -199,12 +199,13 @@ impl StoredSlots {
 
     /// The stored bytes of the entries; `None` if the value is damaged.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
-        (!self.is_damaged).then(|| self.entries.iter().flat_map(Entry::encode).collect())
+        (!self.is_damaged).then(|| self.entries.iter().flat_map(StoredEntry::encode).collect())
     }
 
     /// The entries that have not ended. Those that end too late are shortened: the clock has stepped back.
-    fn live(&self, now_ms: u64) -> Vec<Entry> {
-        let shortened = |entry: &Entry| Entry { end: entry.end.min(now_ms + millis(entry.slot_time)), ..*entry };
+    fn live(&self, now_ms: u64) -> Vec<StoredEntry> {
+        let shortened =
+            |entry: &StoredEntry| StoredEntry { end: entry.end.min(now_ms + millis(entry.slot_time)), ..*entry };
         self.entries.iter().map(shortened).filter(|entry| entry.end > now_ms).collect()
     }
 }

@@ -131,16 +131,16 @@ fn a_full_value_takes_calls_that_run_and_no_others() {
     };
     let full = u16::try_from(MAX_ENTRIES).expect("16 bits");
     for number in 0..full {
-        assert_eq!(send(number, message(1, 0, 1, 5000)).state, SlotState::Fresh);
+        assert_eq!(send(number, message(1, 0, 1, 5000)).state, MessageState::Fresh);
     }
     let waiting = SlotMessage { waiting: 3, ..message(1, 0, 3, 5000) };
     let refused = send(full, waiting);
-    assert_eq!((refused.state, refused.granted, refused.in_use), (SlotState::Full, 0, 1024));
+    assert_eq!((refused.state, refused.granted, refused.in_use), (MessageState::Full, 0, 1024));
     assert_eq!(refused.first_end, Some(Duration::from_secs(1)));
     let registered = send(full + 1, SlotMessage { run: 2, ..waiting });
-    assert_eq!((registered.state, registered.granted, registered.in_use), (SlotState::Full, 2, 1026));
-    assert_eq!(send(0, message(2, 0, 0, 5000)).state, SlotState::Fresh);
-    assert_eq!(send(full + 1, message(2, 0, 3, 5000)).state, SlotState::Fresh, "it has an entry");
+    assert_eq!((registered.state, registered.granted, registered.in_use), (MessageState::Full, 2, 1026));
+    assert_eq!(send(0, message(2, 0, 0, 5000)).state, MessageState::Fresh);
+    assert_eq!(send(full + 1, message(2, 0, 3, 5000)).state, MessageState::Fresh, "it has an entry");
     assert_eq!(script.peek(&key), Some(model.peek(now)));
 }
 
@@ -200,7 +200,7 @@ fn another_reply_is_an_error() {
     };
     let reply = decode_messages(&bytes(0, 1, 1), 1).expect("a reply")[0];
     let expected = SlotReply {
-        state: SlotState::Fresh,
+        state: MessageState::Fresh,
         granted: 2,
         allow: 1,
         share: 3,

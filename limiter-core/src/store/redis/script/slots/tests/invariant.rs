@@ -4,7 +4,7 @@ use super::*;
 
 /// A process that follows the protocol.
 #[derive(Default)]
-struct Process {
+struct JudgedSlots {
     number: u32,
     /// Calls that run and have slots.
     run: u16,
@@ -16,7 +16,7 @@ struct Process {
     end: u64,
 }
 
-impl Process {
+impl JudgedSlots {
     /// Runs calls until now.
     fn live(&mut self, now: u64, random: &mut Random) {
         if now >= self.end {
@@ -58,7 +58,7 @@ fn slots_beyond_the_limit_are_those_of_lost_calls() {
         let mut random = Random::new(seed);
         let max = 1 + some(&mut random, 7);
         let (mut store, mut now) = (StoredSlots::default(), 1_000_000);
-        let mut processes: Vec<_> = (0..=random.between(1, 4)).map(|_| Process::default()).collect();
+        let mut processes: Vec<_> = (0..=random.between(1, 4)).map(|_| JudgedSlots::default()).collect();
         for _ in 0..200 {
             now += random.below(300);
             let index = random.below(processes.len() as u64);

@@ -13,7 +13,7 @@ const ALWAYS_CLEAN: (&str, &str) = ("if first <= now or", "if true or first <= n
 const IN_PLACE: (&str, &str) = ("MAX_WHOLE_BYTES = 100", "MAX_WHOLE_BYTES = 0");
 
 #[derive(Default)]
-struct Process {
+struct SendingProcess {
     /// The number of its last message.
     number: u32,
     /// Its last message about each key, and the slots that it may use.
@@ -21,23 +21,23 @@ struct Process {
 }
 
 /// A script and the models of its keys.
-struct Schedule {
+struct SlotSchedule {
     script: Script,
     random: Random,
     keys: Vec<(RedisKey, StoredSlots)>,
-    processes: Vec<Process>,
+    processes: Vec<SendingProcess>,
     max: u16,
     slot_times: &'static [u16],
 }
 
-impl Schedule {
+impl SlotSchedule {
     fn new(seed: u64, processes: usize, texts: &[(&str, &str)]) -> Self {
         let mut random = Random::new(seed);
         let script = Script::with_replaced(RedisServer::timeless(), texts);
         let keys = KEYS.map(|name| (script.key(name), StoredSlots::default())).to_vec();
         // The numbers of some processes wrap.
         let numbers = [0, u32::MAX - 30];
-        let process = |_| Process { number: numbers[pick(&mut random, 2)], ..Process::default() };
+        let process = |_| SendingProcess { number: numbers[pick(&mut random, 2)], ..SendingProcess::default() };
         let processes = (0..processes).map(process).collect();
         let max = [1, 2, 5, 20, 60][pick(&mut random, 5)];
         let slot_times = [&[100_u16][..], &[100, 100, 100, 700]][pick(&mut random, 2)];
@@ -166,7 +166,7 @@ fn has_entries(value: &Reply, expected: &[u8]) -> bool {
 
 /// Returns the step in which the script first differs from the model.
 fn first_difference(seed: u64, processes: usize, texts: &[(&str, &str)]) -> Option<u64> {
-    let mut schedule = Schedule::new(seed, processes, &[&[EXPIRY], texts].concat());
+    let mut schedule = SlotSchedule::new(seed, processes, &[&[EXPIRY], texts].concat());
     (0..full_or(3000, 400)).find(|_| !schedule.step())
 }
 
