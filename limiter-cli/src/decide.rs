@@ -8,7 +8,7 @@ use rate_limited::{Decision, Entry, Limit, Source, Usage};
 use serde_json::json;
 
 use crate::arguments::{ChargeArguments, CheckArguments, PeekArguments};
-use crate::connection::Connection;
+use crate::connection::{Connection, DEADLINE};
 use crate::duration_text;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -55,6 +55,8 @@ pub(crate) async fn check(
     let entered = match rule.enter_wait_n(&target.key, limit, count.cost, max_wait).await? {
         Entry::Entered(entered) => entered,
         Entry::Denied(denied) => {
+            // Another limit may have denied after the slot was taken.
+            target.limiter.return_slots(DEADLINE).await;
             let decision = Decision::Denied(denied);
             let answer = Answer::new(&target.key, &decision);
             if output.is_json() {

@@ -18,6 +18,7 @@ mod finding;
 mod latency;
 mod memory;
 mod node;
+mod notices;
 mod permissions;
 mod persistence;
 mod probe;
@@ -93,6 +94,7 @@ async fn run_all(connection: &Connection) -> Result<Results, Failure> {
         None => Finding::no_connection(),
     };
     results.push(("rules", rules));
+    results.push(("notices", notices::check(&servers, connection.prefix()).await));
     Ok(results)
 }
 

@@ -12,7 +12,7 @@ mod permissions;
 #[path = "doctor/servers.rs"]
 mod servers;
 
-const CHECKS: [&str; 12] = [
+const CHECKS: [&str; 13] = [
     "connect",
     "version",
     "scripts",
@@ -25,6 +25,7 @@ const CHECKS: [&str; 12] = [
     "cluster",
     "sentinel",
     "rules",
+    "notices",
 ];
 
 /// The findings of a run, its exit code, and all that it wrote.

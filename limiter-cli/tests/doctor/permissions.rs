@@ -109,6 +109,25 @@ fn a_database_needs_select() {
 }
 
 #[test]
+fn processes_that_wait_for_slots_need_permissions_for_notices() {
+    let server = server();
+    let (needed, notices) = (documented_rules("limiter"), ["&rl:notices:*", "+publish", "+subscribe"]);
+    let all = [&needed[..], &notices[..]].concat();
+    set_rules(&server, &all);
+    doctor(&server.url()).assert("notices", "ok", "processes that wait for slots are told", "");
+    for rule in notices {
+        set_rules(&server, &without(&all, rule));
+        let findings = doctor(&server.url());
+        findings.assert_fails_only(&[]);
+        let missing = format!("the user lacks {rule}: processes that wait for slots poll every 50 ms");
+        findings.assert("notices", "warn", &missing, &format!("`ACL SETUSER app {rule}`"));
+    }
+    set_rules(&server, &needed);
+    let missing = "the user lacks +publish +subscribe: ";
+    doctor(&server.url()).assert("notices", "warn", missing, "ACL SETUSER app +publish +subscribe");
+}
+
+#[test]
 fn each_node_of_a_cluster_has_its_own_users() {
     let cluster = Cluster::builder().masters_only().user_with_rules("app", "s3cret", "-@all").start();
     let rules = documented_rules("cluster");

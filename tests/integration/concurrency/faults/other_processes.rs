@@ -138,7 +138,9 @@ async fn a_process_that_stands_still_for_longer_reports_its_lost_slots() {
     // The call goes on, and counts beside the other one.
     until_in_use(&limiter, &key, 2).await;
     assert_eq!(holder.ask(""), "1 held, 1 lost");
+    // This process uses its slot again until it hears of the call, or has given it back.
     drop(held);
+    until_in_use(&limiter, &key, 1).await;
     drop(denied(&limiter, &key, &concurrent(1)).await);
     assert_eq!(holder.ask("leave"), "0 held, 1 lost");
     drop(entered_late(&limiter, &key, &concurrent(1)).await);
