@@ -8,8 +8,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use axum::BoxError;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::routing::{Route, get};
 use http::{Request, Response};
@@ -79,19 +80,25 @@ fn subjects() -> Result<Vec<(&'static str, usize, BoxedService)>, rate_limited::
     let no_op = layer_fn(|service: Route| service);
     Ok(vec![
         ("service", 0, BoxCloneService::new(bare)),
-        ("service, by address", 0, BoxCloneService::new(by_address.layer(bare))),
-        (
-            "service, by address, no fields",
-            0,
-            BoxCloneService::new(by_address.clone().fields(Fields::None).layer(bare)),
-        ),
-        ("service, by X-Forwarded-For", 0, BoxCloneService::new(proxied.layer(bare))),
-        ("service, by address and header", 0, BoxCloneService::new(by_both.layer(bare))),
-        ("service, denied", 0, BoxCloneService::new(denied.layer(bare))),
+        ("service, by address", 0, limited(by_address.layer(bare))),
+        ("service, by address, no fields", 0, limited(by_address.clone().fields(Fields::None).layer(bare))),
+        ("service, by X-Forwarded-For", 0, limited(proxied.layer(bare))),
+        ("service, by address and header", 0, limited(by_both.layer(bare))),
+        ("service, denied", 0, limited(denied.layer(bare))),
         ("router", 6, boxed(router())),
         ("router, layer that does nothing", 6, boxed(router().layer(no_op))),
         ("router, by address", 6, boxed(router().layer(by_address))),
     ])
+}
+
+/// The service of a layer, with the body type of the others.
+fn limited<S, B>(service: S) -> BoxedService
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    BoxCloneService::new(service.map_response(|response| response.map(Body::new)))
 }
 
 fn boxed(router: Router) -> BoxedService {

@@ -19,7 +19,7 @@ const LONG_FUNCTIONS: usize = 3;
 const NAMES: [(&str, usize); 8] = [
     ("store::redis", 13),
     ("store::memory", 4),
-    ("rule", 61), // the requests of a call for slots, which other code decides
+    ("rule", 61),   // the requests of a call for slots, which other code decides
     ("limiter", 8), // the open calls of a layer end when it drops them
     ("local", 16),
     ("metrics", 9),
