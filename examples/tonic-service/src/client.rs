@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{Request, Response};
-use rate_limited::tower::OutgoingLayer;
+use rate_limited::tower::{HeldBody, OutgoingLayer};
 use rate_limited::{Key, Limit};
 use tonic::Status;
 use tonic::body::Body;
@@ -20,7 +20,7 @@ use crate::shop::quotes_client::QuotesClient;
 pub(crate) fn limited(
     channel: Channel,
     limit: Limit,
-) -> QuotesClient<impl GrpcService<Body, ResponseBody = Body> + Clone> {
+) -> QuotesClient<impl GrpcService<Body, ResponseBody = HeldBody<Body>> + Clone> {
     let layer = OutgoingLayer::new("shop", limit)
         .key_by(|request: &Request<Body>| Key::new("shop:").part(request.uri().path()))
         .pause_by(demanded_pause)
