@@ -44,7 +44,7 @@ pub(crate) struct SlotGrant {
     free: u32,
     /// A message is due at once.
     pub(super) must_send: bool,
-    /// The slots of running calls that are lost.
+    /// The slots of running calls that are lost, or that the store never kept.
     lost: u32,
     /// The number of times that slots were lost.
     generation: u32,
@@ -164,6 +164,13 @@ impl SlotGrant {
     pub(super) fn used(&mut self, now: Moment) -> u32 {
         self.used_at = now;
         self.generation
+    }
+
+    /// Notes the start of a call for which the store keeps no slots, and returns their generation: there is nothing to lose.
+    pub(super) fn used_without_slots(&mut self, now: Moment, cost: u16) -> u32 {
+        self.used_at = now;
+        self.lost += u32::from(cost);
+        self.generation.wrapping_sub(1)
     }
 
     pub(super) fn denied(&mut self, now: Moment) {

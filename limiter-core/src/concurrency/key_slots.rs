@@ -108,12 +108,12 @@ impl<C> KeySlots<C> {
     /// Starts a call that the store could not decide, within this process's share.
     pub(crate) fn enter_by_share(&mut self, now: Moment, cost: u16) -> Option<SlotStart> {
         let share = self.grant.as_ref().and_then(|grant| grant.standby_share(self.max))?;
-        (self.running + u32::from(cost) <= share).then(|| self.start(now, cost))
+        (self.running + u32::from(cost) <= share).then(|| self.start_without_slots(now, cost))
     }
 
     /// Starts a call that the store could not decide, whatever runs.
     pub(crate) fn enter_unlimited(&mut self, now: Moment, cost: u16) -> SlotStart {
-        self.start(now, cost)
+        self.start_without_slots(now, cost)
     }
 
     /// Queues a call behind all others, and returns its id. A call that does not wait for a slot is denied by the next reply to a
@@ -208,6 +208,13 @@ impl<C> KeySlots<C> {
     fn start(&mut self, now: Moment, cost: u16) -> SlotStart {
         self.running += u32::from(cost);
         let generation = self.grant.as_mut().map_or(0, |grant| grant.used(now));
+        SlotStart { at: now, cost, generation }
+    }
+
+    /// Starts a call for which the store keeps no slots. It counts in the next message.
+    fn start_without_slots(&mut self, now: Moment, cost: u16) -> SlotStart {
+        self.running += u32::from(cost);
+        let generation = self.grant.as_mut().map_or(0, |grant| grant.used_without_slots(now, cost));
         SlotStart { at: now, cost, generation }
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use limiter_testkit::{Proxy, Random, RedisServer, unique};
-use rate_limited::{Builder, Entered, Key, Limit, Limiter, OnError};
+use rate_limited::{Builder, Entered, Key, Limit, Limiter, OnError, Source};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -82,17 +82,47 @@ async fn slots_of_a_process_that_is_cut_off_are_lost_and_registered_when_it_retu
     proxy.pass();
     // The calls that lost their slots go on, and count again.
     until_in_use(&other, &key, 4).await;
-    for left in [3, 2] {
+    lost_calls.pop().expect("two").leave();
+    assert_nobody_enters([&one, &other], &key, &limit).await;
+    for left in [2, 1] {
+        until_in_use(&other, &key, left + 1).await;
+        assert_nobody_enters([&one, &other], &key, &limit).await;
         held.pop().expect("two").leave();
         until_in_use(&other, &key, left).await;
-        assert_nobody_enters([&one, &other], &key, &limit).await;
     }
-    lost_calls.pop().expect("two").leave();
     let last = entered_late(&one, &key, &limit).await;
     assert_nobody_enters([&one, &other], &key, &limit).await;
     drop((last, lost_calls));
     until_in_use(&other, &key, 0).await;
     assert_eq!(lost.slots(), 2);
+}
+
+#[tokio::test]
+async fn calls_that_the_policy_lets_in_have_no_slots_to_lose() {
+    for policy in [OnError::Open, OnError::Standby] {
+        let server = RedisServer::builder().tcp().start();
+        let (proxy, lost, key, limit) = (Proxy::start(&server), Lost::default(), key("a"), concurrent(4));
+        let builder = builder_for(&server).url(proxy.url()).on_error(policy).deadline(Duration::from_secs(2));
+        let builder = lost.observe(builder.instances(1).slot_time(Duration::from_secs(1)));
+        let limiter = builder.connect().await.expect("a server");
+        let mut held = vec![entered(&limiter, &key, &limit).await];
+        proxy.cut();
+        for _ in 0..2 {
+            held.push(entered(&limiter, &key, &limit).await);
+        }
+        assert!(held[2].allowed().source() != Source::Store);
+        eventually("lost", async || lost.slots() > 0).await;
+        held.push(entered(&limiter, &key, &limit).await);
+        // The time of a slot passes once more.
+        sleep(Duration::from_secs(1)).await;
+        proxy.pass();
+        eventually("registered", async || {
+            let peek = limiter.peek(&key, &concurrent(MANY)).await.expect("a decision");
+            peek.source() == Source::Store && peek.remaining() == MANY - 4
+        })
+        .await;
+        assert_eq!(lost.slots(), 1, "{policy:?}");
+    }
 }
 
 /// Two processes that hold two slots each, with a short time between their messages.
@@ -142,7 +172,7 @@ async fn slots_of_a_restarted_store_are_registered_again() {
     server.restart();
     eventually("connected", async || {
         let peeks = [limiters[0].peek(&key, &concurrent(4)).await, limiters[1].peek(&key, &concurrent(4)).await];
-        peeks.iter().all(|peek| peek.as_ref().is_ok_and(|decision| decision.source() == rate_limited::Source::Store))
+        peeks.iter().all(|peek| peek.as_ref().is_ok_and(|decision| decision.source() == Source::Store))
     })
     .await;
     assert_registered_again(&limiters, &mut held, &key).await;
@@ -225,6 +255,7 @@ async fn calls_under_two_limits_of_a_key_never_exceed_the_larger_one() {
     for left in [3, 2] {
         assert_nobody_enters([&high, &low], &key, &two).await;
         held.pop().expect("some").leave();
+        drop(denied(&high, &key, &two).await);
         until_in_use(&low, &key, left).await;
     }
     assert_nobody_enters([&high, &low], &key, &two).await;

@@ -36,7 +36,15 @@ impl Holder {
 
     /// Gives an order, and returns the answer.
     fn ask(&mut self, order: &str) -> String {
+        self.order(order);
+        self.answer()
+    }
+
+    fn order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the process lives");
+    }
+
+    fn answer(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -76,6 +84,11 @@ async fn hold_as_ordered() {
         let (verb, number) = order.split_once(' ').unwrap_or((&order, "0"));
         match verb {
             "enter" => held.push(entered(&limiter, &key, &concurrent(number.parse().expect("a number"))).await),
+            "replace" => {
+                drop(held.pop());
+                let limit = concurrent(number.parse().expect("a number"));
+                held.extend(limiter.enter(&key, &limit).await.expect("a decision").entered());
+            }
             "leave" => drop(held.pop()),
             _ => {}
         }
@@ -115,9 +128,9 @@ async fn a_process_that_stands_still_for_half_of_the_slot_time_loses_nothing() {
     }
     for _ in 0..2 {
         holder.signal(Signal::STOP);
-        let entry = limiter.enter_wait(&key, &concurrent(2), SLOT_TIME / 2).await;
+        sleep(SLOT_TIME / 2).await;
         holder.signal(Signal::CONT);
-        assert!(entry.expect("a decision").is_denied());
+        drop(denied(&limiter, &key, &concurrent(2)).await);
         assert_eq!(in_use(&limiter, &key).await, 2);
         // The next message comes.
         sleep(Duration::from_millis(500)).await;
@@ -131,19 +144,26 @@ async fn a_process_that_stands_still_for_longer_reports_its_lost_slots() {
     let (server, prefix, key) = (RedisServer::start(), unique("lost"), key("a"));
     let limiter = builder_for(&server).prefix(&prefix).slot_time(LONG_SLOT_TIME).connect().await.expect("a server");
     let mut holder = Holder::start(&server, &prefix, Duration::from_secs(1));
-    assert_eq!(holder.ask("enter 1"), "1 held, 0 lost");
+    let limit = concurrent(2);
+    for held in 1..=2 {
+        assert_eq!(holder.ask("enter 2"), format!("{held} held, 0 lost"));
+    }
     holder.signal(Signal::STOP);
-    let held = entered_late(&limiter, &key, &concurrent(1)).await;
+    let held = [entered_late(&limiter, &key, &limit).await, entered_late(&limiter, &key, &limit).await];
+    // As soon as it goes on a call ends, and another one must not start in its place.
+    holder.order("replace 2");
     holder.signal(Signal::CONT);
-    // The call goes on, and counts beside the other one.
-    until_in_use(&limiter, &key, 2).await;
-    assert_eq!(holder.ask(""), "1 held, 1 lost");
-    // This process uses its slot again until it hears of the call, or has given it back.
+    assert!(holder.answer().starts_with("1 held"));
+    // The other call goes on, and counts beside those of this process.
+    until_in_use(&limiter, &key, 3).await;
+    assert!(["1 held, 1 lost", "1 held, 2 lost"].contains(&&holder.ask("")[..]));
+    // This process uses its slots again until it hears of the call, or has given them back.
     drop(held);
     until_in_use(&limiter, &key, 1).await;
-    drop(denied(&limiter, &key, &concurrent(1)).await);
-    assert_eq!(holder.ask("leave"), "0 held, 1 lost");
-    drop(entered_late(&limiter, &key, &concurrent(1)).await);
+    let held = entered_late(&limiter, &key, &limit).await;
+    drop(denied(&limiter, &key, &limit).await);
+    assert!(holder.ask("leave").starts_with("0 held"));
+    drop((entered_late(&limiter, &key, &limit).await, held));
 }
 
 #[test]
