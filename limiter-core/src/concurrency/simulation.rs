@@ -436,13 +436,12 @@ fn real_time(at: Moment, drift: i64) -> u64 {
     u64::try_from(real + 2).unwrap_or(0).saturating_sub(SLOT_TIME)
 }
 
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a random time"
+)]
 fn exponential(random: &mut Random, mean: u64) -> u64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a random time"
-    )]
-    let time = -(((random.any() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() * mean as f64;
-    time as u64
+    (-(((random.any() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() * mean as f64) as u64
 }

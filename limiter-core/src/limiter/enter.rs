@@ -76,7 +76,7 @@ impl Entered {
     #[doc(hidden)]
     #[must_use]
     pub fn holds_slots(&self) -> bool {
-        self.held.len() > 0
+        !self.held.is_empty()
     }
 
     /// Frees the slots. To drop it does the same.

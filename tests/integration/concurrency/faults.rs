@@ -49,7 +49,9 @@ struct Lost(Arc<AtomicU32>);
 impl Lost {
     fn observe(&self, builder: Builder) -> Builder {
         let lost = Arc::clone(&self.0);
-        builder.on_lost(move |slots| drop(lost.fetch_add(slots.slots(), Ordering::SeqCst)))
+        builder.on_lost(move |slots| {
+            lost.fetch_add(slots.slots(), Ordering::SeqCst);
+        })
     }
 
     fn slots(&self) -> u32 {

@@ -360,7 +360,14 @@ impl Command {
             CommandBody::Batch(entries) => push_batch(entries, &mut command),
             CommandBody::Slots(arguments) => arguments.push_to(&mut command),
         }
-        push_time(clock, &mut command);
+        match clock {
+            Clock::System => {}
+            #[cfg(feature = "test-util")]
+            Clock::Manual(_) => {
+                let micros = clock.now().micros();
+                command.arg(micros / 1_000_000).arg(micros % 1_000_000);
+            }
+        }
         command
     }
 
@@ -391,18 +398,6 @@ impl Command {
             calls: (!is_charge).then_some(calls),
         };
         reply::decode_batch(reply, entries.iter().map(calls), leases)
-    }
-}
-
-/// Adds the time of a manual clock, with which the script replaces its server's.
-fn push_time(clock: &Clock, command: &mut Cmd) {
-    match clock {
-        Clock::System => {}
-        #[cfg(feature = "test-util")]
-        Clock::Manual(_) => {
-            let micros = clock.now().micros();
-            command.arg(micros / 1_000_000).arg(micros % 1_000_000);
-        }
     }
 }
 
