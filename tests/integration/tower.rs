@@ -11,6 +11,7 @@ mod outgoing_grpc;
 mod permits;
 mod places;
 mod rules;
+mod slots;
 mod stores;
 
 use std::convert::Infallible;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use http::{Request, Response};
-use rate_limited::tower::Peer;
+use rate_limited::tower::{HeldBody, Peer};
 use rate_limited::{Limit, Limiter, ManualClock};
 use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt};
@@ -92,18 +93,36 @@ fn request(peer: &str, path: &str, headers: &[(&str, &str)]) -> Request<String> 
     request.body(String::new()).expect("a request")
 }
 
-/// Sends a request to a clone of a service. The response must come within [`WAIT_TIMEOUT`].
-async fn send<S>(service: &S, request: Request<String>) -> Response<String>
-where
-    S: Service<Request<String>, Response = Response<String>, Error = Infallible> + Clone,
-{
-    let response = timeout(WAIT_TIMEOUT, service.clone().oneshot(request));
-    response.await.expect("a response").expect("infallible")
+/// A body of an answer, in as many layers as its service has.
+trait Text {
+    /// Ends the body.
+    fn into_text(self) -> String;
 }
 
-async fn statuses<S>(service: &S, requests: impl IntoIterator<Item = Request<String>>) -> Vec<u16>
+impl Text for String {
+    fn into_text(self) -> String {
+        self
+    }
+}
+
+impl<B: Text> Text for HeldBody<B> {
+    fn into_text(self) -> String {
+        self.into_inner().into_text()
+    }
+}
+
+/// Sends a request to a clone of a service. The response must come within [`WAIT_TIMEOUT`].
+async fn send<S, B: Text>(service: &S, request: Request<String>) -> Response<String>
 where
-    S: Service<Request<String>, Response = Response<String>, Error = Infallible> + Clone,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone,
+{
+    let response = timeout(WAIT_TIMEOUT, service.clone().oneshot(request));
+    response.await.expect("a response").expect("infallible").map(Text::into_text)
+}
+
+async fn statuses<S, B: Text>(service: &S, requests: impl IntoIterator<Item = Request<String>>) -> Vec<u16>
+where
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone,
 {
     let mut statuses = Vec::new();
     for request in requests {

@@ -70,7 +70,9 @@ async fn record_everything() {
     let mut server = RedisServer::start();
     let redis = Limiter::builder().url(server.url()).prefix(unique("test")).deadline(Duration::from_secs(30));
     let (lost, mut is_lost) = tokio::sync::mpsc::unbounded_channel();
-    let redis = redis.slot_time(Duration::from_secs(1)).on_lost(move |_| drop(lost.send(())));
+    let redis = redis.slot_time(Duration::from_secs(1)).on_lost(move |_| {
+        let _ = lost.send(());
+    });
     let redis = redis.connect().await.expect("connects");
     let _ = redis.named("redis").check(&key("a"), &limit).await.expect("decides");
     let _ = redis.named("redis").peek(&key("a"), &limit).await.expect("decides");

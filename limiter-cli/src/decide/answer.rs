@@ -53,7 +53,9 @@ impl<'d> Answer<'d> {
             answer["limits"] = counts.json();
             answer["overdrawn"] = json!(self.usage.as_ref().map_or(0, Usage::overdrawn));
         }
-        if let (Some(slots), Some(limits)) = (&self.slots, answer["limits"].as_array_mut()) {
+        if let Some(slots) = &self.slots
+            && let Some(limits) = answer["limits"].as_array_mut()
+        {
             limits.push(slots.limit_json());
             answer["processes"] = slots.processes_json();
         }

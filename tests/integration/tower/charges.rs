@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::{Served, counted, field, limit, limiter, request, send, statuses};
+use super::{Served, Text, counted, field, limit, limiter, request, send, statuses};
 use crate::deadlines::eventually;
 use crate::support::{Subject, builder_for, on_every_store, poll_once};
 
@@ -121,9 +121,9 @@ async fn log_ins_at_once_pass_unless_they_are_wrong(subject: Subject) {
 
 on_every_store!(log_ins_at_once_pass_unless_they_are_wrong);
 
-async fn statuses_of<S, const N: usize>(service: &S, of: [&str; N]) -> Vec<u16>
+async fn statuses_of<S, B: Text, const N: usize>(service: &S, of: [&str; N]) -> Vec<u16>
 where
-    S: Service<Request<String>, Response = Response<String>, Error = Infallible> + Clone,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone,
 {
     statuses(service, of.map(to)).await
 }

@@ -48,9 +48,9 @@ impl Service<Request<&'static str>> for Partner {
 }
 
 /// Returns the outcome of a call: the status of the response, or the time after which to call again.
-async fn call<S>(client: &S, path: &str, body: &'static str) -> Result<u16, Duration>
+async fn call<S, B>(client: &S, path: &str, body: &'static str) -> Result<u16, Duration>
 where
-    S: Service<Request<&'static str>, Response = Response<()>, Error = OutgoingError<Infallible>> + Clone,
+    S: Service<Request<&'static str>, Response = Response<B>, Error = OutgoingError<Infallible>> + Clone,
 {
     let request = Request::builder().uri(path).body(body).expect("a request");
     match timeout(WAIT_TIMEOUT, client.clone().oneshot(request)).await.expect("a response") {
@@ -202,7 +202,7 @@ async fn failures_are_apart_from_those_of_the_client() {
     let failing = || Limiter::builder().failing(ErrorKind::Unavailable).build().expect("builds");
     let broken = service_fn(|()| async { Err::<(), _>(std::io::Error::other("refused")) });
     let layer = |policy| OutgoingLayer::new("partner", limit("1/10s")).limiter(failing()).on_error(policy);
-    let layer = |policy| layer(policy).pause_by(|(): &()| None);
+    let layer = |policy| layer(policy).pause_by(|(): &()| None).hold_by(|(), _| ());
     let raised = layer(OnError::Raise).layer(broken).oneshot(()).await.expect_err("the limiter fails");
     assert!(matches!(&raised, OutgoingError::Failed(error) if error.kind() == ErrorKind::Unavailable), "{raised:?}");
     let inner = layer(OnError::Open).layer(broken).oneshot(()).await.expect_err("the client fails");
@@ -217,7 +217,8 @@ async fn other_types_of_response_have_a_pause_of_their_own() {
     let (limiter, clock) = limiter();
     let client = service_fn(|status: u16| async move { Ok::<_, Infallible>(status) });
     let layer = OutgoingLayer::new("partner", limit("9/10s")).limiter(limiter);
-    let client = layer.pause_by(|status: &u16| retry_after(*status, "5")).layer(client);
+    let layer = layer.pause_by(|status: &u16| retry_after(*status, "5")).hold_by(|status: u16, _| status);
+    let client = layer.layer(client);
     assert_eq!(client.clone().oneshot(200).await.ok(), Some(200));
     assert_eq!(client.clone().oneshot(503).await.ok(), Some(503));
     let denied = client.clone().oneshot(200).await.expect_err("paused");

@@ -34,7 +34,7 @@ async fn serve(max: &str) -> (Channel, Served) {
 /// Returns the status of a call as the generated clients of tonic do. The call runs in a task.
 async fn call<C>(client: &C) -> Status
 where
-    C: GrpcService<Body, ResponseBody = Body, Future: Send, Error: Send> + Clone + Send + 'static,
+    C: GrpcService<Body, ResponseBody: Send, Future: Send, Error: Send> + Clone + Send + 'static,
 {
     let mut client = client.clone();
     let call = async move {

@@ -12,7 +12,7 @@ use rate_limited::tower::{Everyone, RateLimitLayer};
 use rate_limited::{Allowed, Key, Limiter};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::{Served, counted, field, limit, limiter, request, request_of, send, statuses};
+use super::{Served, Text, counted, field, limit, limiter, request, request_of, send, statuses};
 
 #[tokio::test]
 async fn only_failed_requests_count_if_others_are_refunded() {
@@ -60,11 +60,11 @@ async fn the_permit_is_in_the_extensions_of_the_request() {
     assert_eq!(send_to(service, request_of("192.0.2.1")).await.body(), "api 1");
 }
 
-async fn send_to<S>(service: S, request: Request<String>) -> Response<String>
+async fn send_to<S, B: Text>(service: S, request: Request<String>) -> Response<String>
 where
-    S: Service<Request<String>, Response = Response<String>, Error = Infallible>,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible>,
 {
-    service.oneshot(request).await.expect("infallible")
+    service.oneshot(request).await.expect("infallible").map(Text::into_text)
 }
 
 #[tokio::test]

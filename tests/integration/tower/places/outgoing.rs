@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use rate_limited::tower::{OutgoingError, OutgoingLayer};
+use rate_limited::tower::{HeldBody, OutgoingError, OutgoingLayer};
 use rate_limited::{Builder, Key, Limiter, ManualClock, OnError};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt};
@@ -153,7 +153,7 @@ fn observed(builder: Builder) -> (Limiter, ManualClock, Arc<[AtomicU32; 2]>) {
     (builder.build().expect("builds"), clock, counts)
 }
 
-type Call<E> = Pin<Box<dyn Future<Output = Result<Response<String>, E>>>>;
+type Call<E> = Pin<Box<dyn Future<Output = Result<Response<HeldBody<String>>, E>>>>;
 
 /// Moves the clock for `time` in steps, and polls the calls at each. Removes those that end, and returns the bodies of
 /// their responses.
@@ -165,7 +165,7 @@ fn run<E: std::fmt::Debug>(calls: &mut Vec<Call<E>>, clock: &ManualClock, time: 
         for _ in 0..2 {
             calls.retain_mut(|call| match poll_once(call) {
                 Poll::Ready(response) => {
-                    bodies.push(response.expect("a response").into_body());
+                    bodies.push(response.expect("a response").into_body().into_inner());
                     false
                 }
                 Poll::Pending => true,
