@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(layer.try_decide(&limiter, &limit, &request).expect_err("no single request").is_none());
         let mut held = HeldSlots::new();
-        let decide = layer.decide(&limiter, &[limit], request, Duration::ZERO, &mut held);
+        let limits = [limit];
+        let decide = layer.decide(&limiter, &limits, request, Duration::ZERO, &mut held);
         assert!(block_on(decide).expect("the mode").is_denied());
     }
 
