@@ -373,7 +373,7 @@ async fn many_tasks_never_exceed_the_limit(limiter: Limiter) {
     assert_eq!((running.load(Ordering::SeqCst), most.load(Ordering::SeqCst)), (0, MAX));
 }
 
-/// Without a store the policy decides, and the calls that it lets in hold slots of this process.
+/// The policy decides without a store, and the calls that it lets in hold slots of this process.
 #[tokio::test]
 async fn the_policy_decides_about_slots_of_a_store_that_is_gone() {
     let (key, limit) = (key("a"), concurrent(4));

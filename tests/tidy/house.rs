@@ -10,9 +10,9 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 187; // slots: each step between process, store and network has its type
+const TYPES_PER_10000_LINES: usize = 186; // fewer lines for builds without features, and as many types
 /// The lines of the longest file, with comments.
-const LONGEST_FILE: usize = 597; // options of the builder for receipts and for reports of limits
+const LONGEST_FILE: usize = 562;
 /// Functions of more than 60 lines.
 const LONG_FUNCTIONS: usize = 3;
 /// The names of each room that are used outside of it.
@@ -72,7 +72,7 @@ fn long_functions(lines: &[String]) -> Vec<String> {
         let indentation = &line[..line.len() - declaration.len()];
         let is_function =
             declaration.split(['(', '<']).next().is_some_and(|head| head.split(' ').any(|word| word == "fn"));
-        if !is_function || !is_code(line) {
+        if !is_function || !is_code(line) || line.ends_with(';') {
             continue;
         }
         let end = format!("{indentation}}}");

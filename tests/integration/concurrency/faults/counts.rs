@@ -1,4 +1,4 @@
-//! How often processes call the store about slots.
+//! The number of calls of the store about slots.
 
 use std::time::{Duration, Instant};
 

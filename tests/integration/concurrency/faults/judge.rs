@@ -91,7 +91,7 @@ struct Round {
     directory: PathBuf,
 }
 
-/// What the judge has seen.
+/// The calls that the judge has seen.
 #[derive(Debug, Default)]
 struct Verdict {
     calls: u64,
