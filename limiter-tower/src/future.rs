@@ -49,7 +49,7 @@ pin_project! {
 struct Passing<S, B> {
     service: S,
     body: B,
-    /// In a box, since few requests wait here.
+    /// Boxed, since few requests wait here.
     head: Box<(Parts, AnswerSteps)>,
 }
 
