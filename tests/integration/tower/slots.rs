@@ -298,19 +298,10 @@ fn service_of_one_place() -> ConcurrencyLimit<Inner> {
 async fn a_call_that_leaves_its_place_for_want_of_a_slot_is_no_denial() {
     let denials = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&denials);
-<<<<<<< HEAD
-    let limiter = Limiter::builder()
-        .on_denied(move |_| {
-            counted.fetch_add(1, Relaxed);
-        })
-        .build()
-        .expect("builds");
-=======
     let count = move |_: &Denied| {
         counted.fetch_add(1, Relaxed);
     };
     let limiter = Limiter::builder().on_denied(count).build().expect("builds");
->>>>>>> slots-layers
     a_call_that_waits_for_a_place_holds_no_slot(limiter.clone()).await;
     let by_others = denials.load(Relaxed);
     let layer = outgoing(&limiter);
