@@ -44,6 +44,8 @@ pub(crate) struct SlotGrant {
     free: u32,
     /// A message is due at once.
     pub(super) must_send: bool,
+    /// The store has a mark of calls that wait here.
+    has_mark: bool,
     /// The slots of running calls that are lost, or that the store never kept.
     lost: u32,
     /// The number of times that slots were lost.
@@ -61,6 +63,8 @@ struct SentMessage {
     /// Calls with lower ids are decided by its reply.
     covers: u64,
     want: u32,
+    /// Calls wait for its slots.
+    is_waiting: bool,
     /// Slots that go back with the next message.
     returned: u32,
 }
@@ -122,6 +126,7 @@ impl SlotGrant {
             others_wait: false,
             free: 0,
             must_send: false,
+            has_mark: false,
             lost: 0,
             generation: 0,
             unsure_until: Moment::PAST,
@@ -134,7 +139,7 @@ impl SlotGrant {
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.held == 0 && self.in_flight.is_none()
+        self.held == 0 && self.in_flight.is_none() && !self.has_mark
     }
 
     /// The slots of this process while the store fails: its share, at least one. `None` if calls are not decided by shares.
@@ -231,7 +236,9 @@ impl SlotGrant {
         if self.must_send && is_queued {
             return Moment::PAST;
         }
-        let mut due = if self.must_send { Moment::PAST } else { Moment::NEVER };
+        // A mark without a call would keep slots from others.
+        let must_send = self.must_send || self.has_mark && !is_queued;
+        let mut due = if must_send { Moment::PAST } else { Moment::NEVER };
         if running > 0 || self.held > 0 {
             due = due.min(self.renewed_at.after(self.slot_time / 3));
         }
@@ -270,7 +277,9 @@ impl SlotGrant {
         self.allow = self.allow.min(if first.is_some() { running } else { want });
         let asks_again = first.is_some() && self.ask_at <= now;
         self.must_send = false;
-        self.in_flight = Some(SentMessage { number, sent_at: now, covers, want, returned: 0 });
+        let is_waiting = demand.waiting > 0;
+        self.has_mark |= is_waiting;
+        self.in_flight = Some(SentMessage { number, sent_at: now, covers, want, is_waiting, returned: 0 });
         let slots = |slots: u32| u16::try_from(slots).unwrap_or(u16::MAX);
         SlotMessage {
             number,
@@ -296,16 +305,17 @@ impl SlotGrant {
         has_notices: bool,
     ) -> Option<AskedSlots> {
         let sent = self.in_flight.take_if(|sent| sent.number == number)?;
-        let SentMessage { sent_at, covers, want, returned, .. } = sent;
+        let SentMessage { sent_at, covers, want, is_waiting, returned, .. } = sent;
         let asked = AskedSlots { covers, want };
         self.renewed_at = sent_at;
         if reply.state == MessageState::Stale {
-            (self.allow, self.held, self.must_send) = (0, 0, true);
+            (self.allow, self.held, self.must_send, self.has_mark) = (0, 0, true, false);
             return Some(asked);
         }
         let slack = Duration::from_millis(1) + self.slot_time / 1000;
         self.end = sent_at.after(self.slot_time.saturating_sub(slack));
         self.held = reply.granted.into();
+        self.has_mark = is_waiting && self.held < want;
         self.allow = u32::from(reply.allow).saturating_sub(returned);
         self.must_send |= returned > 0;
         self.share = reply.share.into();

@@ -251,3 +251,36 @@ impl<C> KeySlots<C> {
         self.queue.iter().map(|queued| u64::from(queued.cost)).sum()
     }
 }
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+
+    /// A mark without a call would keep slots from others.
+    #[test]
+    fn a_process_whose_last_call_waits_no_longer_leaves_the_line() {
+        let (now, mut outcomes) = (Moment::PAST.after(Duration::from_secs(1)), Outcomes::new());
+        let mut slots = KeySlots::new(Some(SlotGrant::new(Duration::from_secs(10), None)));
+        assert!(slots.enter(now, 1, 1).is_none());
+        let id = slots.queue(1, true, ());
+        let message = slots.look(now, || 1).message.expect("a call waits");
+        assert_eq!((message.want, message.waiting), (1, 1));
+        let reply = SlotReply {
+            state: MessageState::Fresh,
+            granted: 0,
+            allow: 0,
+            share: 0,
+            others_wait: false,
+            in_use: 1,
+            others_waiting: 0,
+            first_end: None,
+        };
+        slots.replied(now, 1, &reply, true, &mut outcomes);
+        assert!(slots.look(now, || 2).message.is_none() && !slots.is_unused());
+        slots.cancel(now, id, &mut outcomes);
+        let message = slots.look(now, || 3).message.expect("the mark is of no use");
+        assert_eq!((message.want, message.waiting), (0, 0));
+        slots.replied(now, 3, &reply, true, &mut outcomes);
+        assert!(slots.is_unused() && slots.next_look() == Moment::NEVER && outcomes.is_empty());
+    }
+}
