@@ -196,7 +196,7 @@ fn a_reset_leaves_slots_in_use() {
 fn a_charge_of_slots_is_an_error() {
     let server = server();
     let charge = limiter(&server.url(), &["charge", "backup", "--limit", "1 concurrent", "--cost", "1"]);
-    charge.failed(2, "error: a limit of concurrent calls must be held until the call ends");
+    charge.failed(2, "error: `limit` must have a window where a call ends at its decision, got calls at once");
     assert!(server.keys().is_empty());
 }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use limiter_testkit::RedisServer;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use rate_limited::metrics::STORE_BUCKETS;
-use rate_limited::{Algorithm, Error, Key, Limit, Limiter, rate_limited};
+use rate_limited::{Algorithm, Error, Key, Limit, Limiter, LostSlots, rate_limited};
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use crate::client::get;
 use crate::instance::{Instance, eventually};
@@ -22,10 +23,13 @@ const RULES: &str = "rules = { user.limit = \"2/h\", report = { limit = \"1/h\",
 const FIELDS: [&str; 2] = ["authorization: Bearer 7", "x-forwarded-for: 192.0.2.1"];
 
 /// The series that this service has no event for.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 9] = [
     "rate_limited_charges_total",
     "rate_limited_overdrawn_total",
     "rate_limited_refunds_total",
+    "rate_limited_slots_held",
+    "rate_limited_slots_in_use",
+    "rate_limited_slots_lost_total",
     "rate_limited_unconfigured_total",
     "rate_limited_uncounted_total",
     "rate_limited_wait_seconds",
@@ -64,7 +68,22 @@ async fn scrape_of_this_process() -> Result<String, Error> {
     limiter.scope(unconfigured()).await;
     // More than the debt of a bucket.
     limiter.named("other").charge(&Key::new("b"), &limit.with_algorithm(Algorithm::TokenBucket), 100).await?;
+    lose_a_slot().await?;
     Ok(prometheus.render())
+}
+
+async fn lose_a_slot() -> Result<(), Error> {
+    let mut server = RedisServer::start();
+    let (lost, mut is_lost) = mpsc::unbounded_channel();
+    let on_lost = move |_: &LostSlots| {
+        let _ = lost.send(());
+    };
+    let builder = Limiter::builder().url(server.url()).slot_time(Duration::from_secs(1)).on_lost(on_lost);
+    let limiter = builder.deadline(Duration::from_secs(30)).connect().await?;
+    let _entry = limiter.named("other").enter(&Key::new("c"), &Limit::concurrent(1)?).await?;
+    server.kill();
+    is_lost.recv().await.expect("its slot is lost");
+    Ok(())
 }
 
 /// Returns the kind of each metric of a scrape, from lines such as `# TYPE name counter`.

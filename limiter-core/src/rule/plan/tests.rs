@@ -142,7 +142,7 @@ fn a_setting_of_windows_on_calls_at_once_is_one_warning() {
                 let plan = plan_of(&limiter, &key, &limits, OwnPolicy::NONE);
                 let request = match &plan.requests {
                     Planned::Single { request: [request], .. } => *request,
-                    Planned::Rules(rules) => rules.enforced.requests[0],
+                    Planned::Rules(rules) => rules.slots.requests[0],
                     Planned::Off { .. } => panic!("the rule is enforced"),
                 };
                 assert_eq!((request.limit, request.cost, request.role.is_postpaid()), (limits[0], 3, false), "{word}");
@@ -167,8 +167,9 @@ fn a_postpaid_call_has_a_slot_and_owes_its_windows() {
     let rule = rule.with_postpaid(true);
     let plan = limiter.inside().rules.plan(OwnPolicy::NONE, &iter::once((rule, Reference))).expect("few requests");
     let Planned::Rules(rules) = &plan.requests else { panic!("two limits") };
-    let requests = rules.enforced.requests.iter().map(|request| (request.cost, request.role.is_postpaid()));
-    assert_eq!(requests.collect::<Vec<_>>(), [(1, false), (1, true)]);
+    let of_all = rules.slots.requests.iter().chain(&rules.enforced.requests);
+    let of_all: Vec<_> = of_all.map(|request| (request.cost, request.role.is_postpaid())).collect();
+    assert_eq!(of_all, [(1, false), (1, true)]);
 }
 
 /// A limit of one kind gives nothing to one of the other.
@@ -181,7 +182,9 @@ fn windows_and_calls_at_once_replace_each_other_as_they_are() {
         limiter.set_rules(RuleSet::new().rule("a", configured)).expect("valid");
         match &plan_of(&limiter, &key, own, OwnPolicy::NONE).requests {
             Planned::Single { request: [request], .. } => vec![request.limit],
-            Planned::Rules(rules) => rules.enforced.requests.iter().map(|request| request.limit).collect(),
+            Planned::Rules(rules) => {
+                rules.slots.requests.iter().chain(&rules.enforced.requests).map(|request| request.limit).collect()
+            }
             Planned::Off { .. } => panic!("the rule is enforced"),
         }
     };
