@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 #[must_use = "the slots are free again at once when this is dropped"]
 #[derive(Debug, Default)]
 pub struct CallSlots {
-    /// In a box, since few requests have some: the others carry a pointer.
+    /// A box, since few requests have some: the others carry a pointer.
     #[expect(dead_code, reason = "its drop frees the slots")]
     held: Option<Box<HeldSlots>>,
 }

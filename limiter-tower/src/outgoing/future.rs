@@ -115,7 +115,7 @@ impl<K, P, C, H> OutgoingCall<K, P, C, H> {
     }
 }
 
-/// What a call has from when it is sent until its response.
+/// The obligations of a call from when it is sent until its response.
 struct Unanswered {
     /// `None` unless the response settles the call.
     unsettled: Option<Box<Unsettled>>,

@@ -18,8 +18,8 @@ pub trait OutgoingHold<T>: Send + Sync + 'static {
     fn hold(&self, response: T, slots: CallSlots) -> Self::Response;
 }
 
-/// Until the body of the response has ended or is dropped: the default of [`OutgoingLayer`](crate::OutgoingLayer), for
-/// responses of the crate `http`.
+/// The end of the response's body, or its drop: the default of [`OutgoingLayer`](crate::OutgoingLayer), for responses of the
+/// crate `http`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilBodyEnds;
 

@@ -17,7 +17,7 @@ pub(super) struct OutgoingLimit {
     pauses: Pauses,
 }
 
-/// What a call has that may be sent.
+/// The permit and the slots of a call that may be sent.
 pub(super) struct Permission {
     pub(super) allowed: Allowed,
     pub(super) slots: CallSlots,
