@@ -290,8 +290,8 @@ mod tests {
         let error = block_on(undecided.decide(&limiter, &key)).expect_err("the policy and the mode of its plan");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(layer.try_decide(&limiter, &limit, &request).expect_err("no single request").is_none());
-        let mut held = HeldSlots::new();
-        let decide = layer.decide(&limiter, &[limit], request, Duration::ZERO, &mut held);
+        let (limits, mut held) = ([limit], HeldSlots::new());
+        let decide = layer.decide(&limiter, &limits, request, Duration::ZERO, &mut held);
         assert!(block_on(decide).expect("the mode").is_denied());
     }
 

@@ -163,7 +163,8 @@ fn direct_calls_under_a_rule_and_layers_have_its_setting() {
                 if let Some(undecided) = layer.try_decide(limiter, &limit, &request).expect_err("a shared store") {
                     assert!(block_on(undecided.decide(limiter, &key)).expect("the standby limiter").is_allowed());
                 }
-                let decided = block_on(layer.decide(limiter, &[limit], request, Duration::ZERO));
+                let held = &mut HeldSlots::new();
+                let decided = block_on(layer.decide(limiter, &[limit], request, Duration::ZERO, held));
                 assert!(decided.expect("the standby limiter").is_allowed());
             });
         }
