@@ -120,7 +120,8 @@ where
 }
 
 /// They are the value of one field and the permit in the extensions, for which the request's and the answer's maps may
-/// grow. A router of axum allocates for any layer, so it is compared with a layer that does nothing.
+/// grow. A router of axum allocates for any layer, so it is compared with a layer that does nothing. It boxes each body of
+/// another type than its own, as the one that may hold slots.
 #[test]
 fn a_layer_allocates_at_most_four_times_a_request() {
     let service = service_fn(|request: http::Request<String>| {
@@ -135,7 +136,7 @@ fn a_layer_allocates_at_most_four_times_a_request() {
     assert!(allocations_of_request::<_, String>(layer.layer(service)) <= bare + 4);
     assert!(allocations_of_request::<_, String>(by_address_and_header.layer(service)) <= bare + 4);
     let bare = allocations_of_request::<_, Body>(no_op);
-    assert!(allocations_of_request::<_, Body>(router().layer(layer)) <= bare + 4);
+    assert!(allocations_of_request::<_, Body>(router().layer(layer)) <= bare + 5);
 }
 
 /// Clones share a flag, which the first clone allocates.
