@@ -96,8 +96,8 @@ events! {
     settle_failed(name: &'static str, charged: u32);
     /// Records a charge that failed: no counter may have its permits.
     charge_failed(names: &[&'static str], requests: &[Request<'_>]);
-    /// Records slots that calls of a rule take in this process, or give back.
-    slots_held(name: &'static str, change: i32);
+    /// Records slots that calls take in this process, or give back.
+    slots_held(change: i32);
     /// Records the slots of all processes, of the key of a rule's last decision.
     slots_in_use(name: &'static str, in_use: u32);
     /// Records slots of running calls that are lost.

@@ -8,7 +8,9 @@ use super::slots_of_key::HeldSlot;
 #[derive(Default)]
 pub struct HeldSlots {
     first: Option<HeldSlot>,
-    others: Vec<HeldSlot>,
+    /// Boxed, since the future of each annotated call has this value and few calls have several slots.
+    #[expect(clippy::box_collection, reason = "a pointer is smaller")]
+    others: Option<Box<Vec<HeldSlot>>>,
 }
 
 impl HeldSlots {
@@ -16,7 +18,7 @@ impl HeldSlots {
     #[must_use]
     #[inline]
     pub const fn new() -> Self {
-        Self { first: None, others: Vec::new() }
+        Self { first: None, others: None }
     }
 
     /// Returns whether it holds no slot.
@@ -25,26 +27,24 @@ impl HeldSlots {
         self.first.is_none()
     }
 
-    /// Holds a slot of a call under this rule.
-    pub(crate) fn hold(&mut self, mut slot: HeldSlot, rule: &'static str) {
-        slot.count_for(rule);
-        self.add(slot);
-    }
-
-    fn add(&mut self, slot: HeldSlot) {
+    pub(crate) fn hold(&mut self, slot: HeldSlot) {
         match self.first {
             None => self.first = Some(slot),
-            Some(_) => self.others.push(slot),
+            Some(_) => self.others.get_or_insert_default().push(slot),
         }
     }
 
     /// Holds the slots of another value too.
     pub(crate) fn append(&mut self, other: Self) {
-        other.first.into_iter().chain(other.others).for_each(|slot| self.add(slot));
+        other
+            .first
+            .into_iter()
+            .chain(other.others.into_iter().flat_map(|others| *others))
+            .for_each(|slot| self.hold(slot));
     }
 
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.len()
+        usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, |others| others.len())
     }
 }
 

@@ -90,8 +90,6 @@ pub(crate) enum QueuedOutcome {
 pub(crate) struct HeldSlot {
     slots: Arc<SlotsOfKey>,
     start: SlotStart,
-    /// The rule of the call, for the series of metrics.
-    rule: Option<&'static str>,
 }
 
 /// A call in the queue of its key.
@@ -204,7 +202,7 @@ impl SlotsOfKey {
         let mut state = lock(&self.state);
         let start = start(&mut state.slots, now)?;
         self.order_look(now, state);
-        Some(HeldSlot { slots: Arc::clone(self), start, rule: None })
+        Some(HeldSlot::new(self, start))
     }
 
     /// Queues a call that [`enter`](Self::enter) has not started. `None` if there is no one to ask: it does not wait, and either
@@ -242,9 +240,7 @@ impl SlotsOfKey {
             drop(call.send(match outcome {
                 SlotOutcome::Denied => QueuedOutcome::Denied,
                 SlotOutcome::Failed => QueuedOutcome::Failed(error.cloned().unwrap_or_else(no_store)),
-                SlotOutcome::Started(start) => {
-                    QueuedOutcome::Entered(HeldSlot { slots: Arc::clone(self), start, rule: None })
-                }
+                SlotOutcome::Started(start) => QueuedOutcome::Entered(HeldSlot::new(self, start)),
             }));
         }
         changed
@@ -326,20 +322,17 @@ fn no_store() -> Error {
 }
 
 impl HeldSlot {
-    /// Counts it among the slots that calls of a rule hold.
-    pub(super) fn count_for(&mut self, rule: &'static str) {
-        metrics::slots_held(rule, self.start.cost.into());
-        self.rule = Some(rule);
+    fn new(slots: &Arc<SlotsOfKey>, start: SlotStart) -> Self {
+        metrics::slots_held(start.cost.into());
+        Self { slots: Arc::clone(slots), start }
     }
 }
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
-        let Self { slots, start, rule } = self;
+        let Self { slots, start } = self;
         if slots.terms.process.is_this() {
-            if let Some(rule) = rule {
-                metrics::slots_held(rule, -i32::from(start.cost));
-            }
+            metrics::slots_held(-i32::from(start.cost));
             slots.change(None, |slots, now, outcomes| slots.leave(now, *start, outcomes));
         }
     }

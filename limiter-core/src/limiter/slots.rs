@@ -291,7 +291,7 @@ impl Inside {
         let name = context.name_of(request_index);
         let limit = context.requests.get(request_index).map_or(0, |request| request.limit.max());
         metrics::slots_in_use(name, limit.saturating_sub(free));
-        slot.into_iter().flatten().for_each(|slot| held.hold(slot, name));
+        slot.into_iter().flatten().for_each(|slot| held.hold(slot));
         let counted = CountedReply { source, ..CountedReply::from_store(reply, 0) };
         let mut decision = context.decision(Resolution::Counted(counted), None);
         self.expose_key(&mut decision, context.requests);

@@ -5,11 +5,11 @@ use metrics::{counter, gauge};
 use super::contained::record;
 use super::describe::describe_series;
 
-/// Records slots that calls of a rule take in this process, or give back.
-pub(crate) fn slots_held(name: &'static str, change: i32) {
+/// Records slots that calls take in this process, or give back.
+pub(crate) fn slots_held(change: i32) {
     record(|| {
         describe_series();
-        gauge!("rate_limited_slots_held", "rule" => name).increment(change);
+        gauge!("rate_limited_slots_held").increment(change);
     });
 }
 
