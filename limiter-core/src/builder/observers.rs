@@ -6,11 +6,11 @@ use crate::{Health, Overflow};
 impl Builder {
     /// Adds an observer of the store's state, for alerts and readiness checks. Its panics are caught.
     ///
-    /// It is called within 1 s of each change of [`Limiter::health`]'s state, also in a process without calls. It runs
-    /// on a thread of the process that all limiters share for observers of this kind and for log lines, so it may block,
-    /// which delays the others. It is called for changes alone: the first is usually that from
-    /// [`Connecting`](crate::HealthState::Connecting). The state of a limiter in memory never changes. A child of `fork`
-    /// observes the changes of its own state.
+    /// It is called within 1 s of each change of [`Limiter::health`](crate::Limiter::health)'s state, also in a process
+    /// without calls. It runs on a thread of the process that all limiters share for observers of this kind and for log
+    /// lines, so it may block, which delays the others. It is called for changes alone: the first is usually that from
+    /// [`Connecting`](crate::HealthState::Connecting). The state of a limiter in memory never changes. A child of
+    /// `fork` observes the changes of its own state.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
