@@ -13,7 +13,7 @@ use crate::receipt::book::ReceiptSecret;
 use crate::request::CallOptions;
 use crate::request::options::{deadline_problem, is_valid_deadline, leases_problem};
 use crate::rule::RuleSet;
-use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Rule};
+use crate::{Error, ErrorKind, Limiter, Rule};
 
 mod build;
 mod connection;
@@ -320,77 +320,6 @@ impl Builder {
     /// ```
     pub fn report_limits(mut self, report: bool) -> Self {
         self.options.wants_reports = report;
-        self
-    }
-
-    /// Adds an observer of allowed calls. Its panics are caught.
-    ///
-    /// A call that several rules allow together is reported once for each of them, in their order: each key with each of
-    /// its limits, with the name, `remaining` and `reset_after` of its own. The caller gets one decision, which
-    /// describes the rule with the least permits left. If the standby limiter or a failure policy decided, the values
-    /// are theirs. A rule in [shadow mode](crate::Mode::Shadow) that would allow the call is reported too, and a rule
-    /// that is off is not.
-    ///
-    /// A report of one of several rules is no receipt: it holds no permits, and a [refund](Limiter::refund) of it does
-    /// nothing. With an observer of allowed calls, or the feature `metrics`, Redis replies to such a call with the values
-    /// of all its rules. Otherwise it sends no more than the caller needs.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::{Key, Limiter};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .on_allowed(|rule| println!("{} of {} has {} permits left", rule.name(), rule.limit(), rule.remaining()))
-    ///     .build()?;
-    /// let (user, total) = (Key::new("user:").part(42), Key::new("total"));
-    /// // Two lines: `check of 5/s has 4 permits left` and `check of 500/min has 499 permits left`.
-    /// let limits = [(&user, &"5/s".parse()?, 1), (&total, &"500/m".parse()?, 1)];
-    /// assert_eq!(limiter.check_all_blocking(&limits)?.remaining(), 4);
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    pub fn on_allowed(mut self, observer: impl Fn(&Allowed) + Send + Sync + 'static) -> Self {
-        self.observers.on_allowed(observer);
-        self
-    }
-
-    /// Adds an observer of denied calls. Its panics are caught.
-    ///
-    /// A call under several rules that is denied is reported once, with the first rule that denies it.
-    pub fn on_denied(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
-        self.observers.on_denied(observer);
-        self
-    }
-
-    /// Adds an observer of calls that a rule in [shadow mode](crate::Mode::Shadow) would deny if it was enforced. Its
-    /// panics are caught.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::{Limiter, Mode, Rule};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .rule("getId", Rule::new().mode(Mode::Shadow))
-    ///     .on_shadowed(|denied| println!("{} would have denied a call", denied.name()))
-    ///     .build()?;
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    pub fn on_shadowed(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
-        self.observers.on_shadowed(observer);
-        self
-    }
-
-    /// Adds an observer of failures: calls, refunds and resets that the store did not execute, and calls with an
-    /// invalid limit. Its panics are caught.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::Limiter;
-    ///
-    /// let limiter = Limiter::builder().on_failure(|error| eprintln!("the store failed: {error}")).build()?;
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    pub fn on_failure(mut self, observer: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        self.observers.on_failed(observer);
         self
     }
 

@@ -138,8 +138,8 @@ impl Guard {
         })
     }
 
-    /// Decides by the store, or by the failure policy if the store fails. Without a ticket it looks the requests up first, unless
-    /// they may wait.
+    /// Decides by the store, or by the failure policy if the store fails. Without a ticket it looks the requests up
+    /// first, unless they may wait.
     pub(crate) async fn decide(
         &self,
         requests: &[Request<'_>],
@@ -178,8 +178,8 @@ impl Guard {
         Ok(resolution)
     }
 
-    /// Records that the store has failed a call, and counts the call in this process as the policy demands. The reply is
-    /// the standby limiter's, if the policy needs one.
+    /// Records that the store has failed a call, and counts the call in this process as the policy demands. The reply
+    /// is the standby limiter's, if the policy needs one.
     fn count_failed(
         &self,
         on_error: OnError,

@@ -32,7 +32,6 @@ mod charge;
 mod settle;
 mod open_calls;
 mod receipts;
-mod holding;
 mod slots;
 mod enter;
 mod named;

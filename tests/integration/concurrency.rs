@@ -15,29 +15,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, builder_for, key, limit};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit, with_every_limiter};
 
 mod faults;
 mod processes;
 
-/// Defines two tests for each function: with slots of this process alone, and of a store that others share.
-macro_rules! on_every_store {
-    ($($test:ident),+ $(,)?) => {
-        mod memory {
-            $(#[tokio::test] async fn $test() {
-                super::$test(rate_limited::Limiter::memory()).await;
-            })+
-        }
-        mod redis {
-            $(#[tokio::test] async fn $test() {
-                let builder = super::builder_for(limiter_testkit::RedisServer::shared());
-                super::$test(builder.connect().await.expect("a server")).await;
-            })+
-        }
-    };
-}
-
-on_every_store!(
+with_every_limiter!(
     as_many_calls_run_at_once_as_the_limit,
     a_denial_says_when_to_try_again,
     a_cost_takes_as_many_slots,

@@ -81,6 +81,22 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
+/// Defines two tests for each function with a limiter by the system's clock: in memory, and on Redis.
+macro_rules! with_every_limiter {
+    ($($test:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test] async fn $test() { super::$test(rate_limited::Limiter::memory()).await; })+
+        }
+        mod redis {
+            $(#[tokio::test] async fn $test() {
+                let builder = crate::support::builder_for(limiter_testkit::RedisServer::shared());
+                super::$test(builder.connect().await.expect("a server")).await;
+            })+
+        }
+    };
+}
+pub(crate) use with_every_limiter;
+
 /// Defines a test for each function with the layout of the Spring system.
 macro_rules! on_zset {
     ($($test:ident),+ $(,)?) => {

@@ -12,7 +12,7 @@ use crate::sources::read;
 /// Structs, enums and unions for each 10 000 lines of code.
 const TYPES_PER_10000_LINES: usize = 186; // fewer lines for builds without features, and as many types
 /// The lines of the longest file, with comments.
-const LONGEST_FILE: usize = 562;
+const LONGEST_FILE: usize = 557;
 /// Functions of more than 60 lines.
 const LONG_FUNCTIONS: usize = 3;
 /// The names of each room that are used outside of it.

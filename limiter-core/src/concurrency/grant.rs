@@ -142,7 +142,8 @@ impl SlotGrant {
         self.held == 0 && self.in_flight.is_none() && !self.has_mark
     }
 
-    /// The slots of this process while the store fails: its share, at least one. `None` if calls are not decided by shares.
+    /// The slots of this process while the store fails: its share, at least one. `None` if calls are not decided by
+    /// shares.
     pub(super) fn standby_share(&self, max: u16) -> Option<u32> {
         self.instances.map(|instances| (u32::from(max) / instances).max(1))
     }
@@ -158,8 +159,8 @@ impl SlotGrant {
         self.must_send = true;
     }
 
-    /// Returns whether so many slots may be in use. For a slot time after a failure of the store, which may not know of calls
-    /// that others run, this process's share is a limit too.
+    /// Returns whether so many slots may be in use. For a slot time after a failure of the store, which may not know of
+    /// calls that others run, this process's share is a limit too.
     pub(super) fn allows(&self, now: Moment, max: u16, running: u32) -> bool {
         let is_within_share = || self.standby_share(max).is_none_or(|share| running <= share);
         running <= self.allow && now < self.end && (now >= self.unsure_until || is_within_share())
@@ -171,7 +172,8 @@ impl SlotGrant {
         self.generation
     }
 
-    /// Notes the start of a call for which the store keeps no slots, and returns their generation: there is nothing to lose.
+    /// Notes the start of a call for which the store keeps no slots, and returns their generation: there is nothing to
+    /// lose.
     pub(super) fn used_without_slots(&mut self, now: Moment, cost: u16) -> u32 {
         self.used_at = now;
         self.lost += u32::from(cost);
@@ -294,8 +296,8 @@ impl SlotGrant {
         }
     }
 
-    /// Uses a reply to the message that is on its way. Returns what the message asked for; `None` for another message, whose
-    /// reply means nothing.
+    /// Uses a reply to the message that is on its way. Returns what the message asked for; `None` for another message,
+    /// whose reply means nothing.
     pub(super) fn replied(
         &mut self,
         now: Moment,

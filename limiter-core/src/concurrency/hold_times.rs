@@ -27,8 +27,8 @@ impl HoldTimes {
         });
     }
 
-    /// Returns the time until a call could start that has `ahead` slots of waiting calls before it, of `max`: an estimate,
-    /// from 1 ms to 60 s.
+    /// Returns the time until a call could start that has `ahead` slots of waiting calls before it, of `max`: an
+    /// estimate, from 1 ms to 60 s.
     pub(crate) fn estimate(&self, ahead: u64, max: u16) -> Duration {
         let Some(mean) = self.mean_micros else { return FIRST_ESTIMATE };
         let micros = mean.saturating_mul(ahead.saturating_add(1)) / u64::from(max.max(1));

@@ -3,6 +3,7 @@
 //! It reads no clock and sends nothing, so a simulation can drive it.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::time::Duration;
 
 use super::grant::{SlotDemand, SlotGrant};
@@ -108,23 +109,26 @@ impl<C> KeySlots<C> {
     /// Starts a call that the store could not decide, within this process's share.
     pub(crate) fn enter_by_share(&mut self, now: Moment, cost: u16) -> Option<SlotStart> {
         let share = self.grant.as_ref().and_then(|grant| grant.standby_share(self.max))?;
-        (self.running + u32::from(cost) <= share).then(|| self.start_without_slots(now, cost))
+        (self.running + u32::from(cost) <= share).then(|| self.enter_unlimited(now, cost))
     }
 
-    /// Starts a call that the store could not decide, whatever runs.
+    /// Starts a call that the store could not decide, whatever runs. The store keeps no slots for it, and learns of it
+    /// by the next message.
     pub(crate) fn enter_unlimited(&mut self, now: Moment, cost: u16) -> SlotStart {
-        self.start_without_slots(now, cost)
+        self.running += u32::from(cost);
+        let generation = self.grant.as_mut().map_or(0, |grant| grant.used_without_slots(now, cost));
+        SlotStart { at: now, cost, generation }
     }
 
-    /// Queues a call behind all others, and returns its id. A call that does not wait for a slot is denied by the next reply to a
-    /// message that is sent later.
+    /// Queues a call behind all others, and returns its id. A call that does not wait for a slot is denied by the next
+    /// reply to a message that is sent later.
     pub(crate) fn queue(&mut self, cost: u16, waits: bool, call: C) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         if let Some(grant) = &mut self.grant
             && (self.queue.is_empty() || !waits)
         {
-            grant.must_send = true;
+            grant.woken();
         }
         self.queue.push_back(QueuedCall { id, cost, waits, call });
         id
@@ -156,20 +160,20 @@ impl<C> KeySlots<C> {
 
     /// Makes the message that is due, under a number that no other one has.
     pub(crate) fn look(&mut self, now: Moment, next_number: impl FnOnce() -> u32) -> SlotStep {
-        let nothing = SlotStep { message: None, lost: 0 };
-        let (max, running) = (self.max, self.running);
-        let (first, queued) = (self.queue.front().map(|first| first.cost), self.queued());
-        let (waiting, covers) = (self.waiting(), self.next_id);
-        let Some(grant) = &mut self.grant else { return nothing };
+        let (max, running, covers) = (self.max, self.running, self.next_id);
+        let first = self.queue.front().map(|first| first.cost);
+        let Some(grant) = &mut self.grant else { return SlotStep { message: None, lost: 0 } };
         let lost = grant.lose_if_over(now, running);
         if !grant.is_due(now, max, running, first.is_some()) {
-            return SlotStep { lost, ..nothing };
+            return SlotStep { message: None, lost };
         }
-        let demand = SlotDemand { max, running, first, queued, waiting, covers };
-        SlotStep { message: Some(grant.message(now, next_number(), &demand)), lost }
+        let demand = SlotDemand { max, running, first, queued: self.queued(), waiting: self.waiting(), covers };
+        let message = self.grant.as_mut().map(|grant| grant.message(now, next_number(), &demand));
+        SlotStep { message, lost }
     }
 
-    /// Uses a reply. `has_notices` tells whether the store tells processes that wait of free slots. Returns the slots of running calls that have been lost, and whether another process has this process's id.
+    /// Uses a reply. `has_notices` tells whether the store tells processes that wait of free slots. Returns the slots
+    /// of running calls that have been lost, and whether another process has this process's id.
     pub(crate) fn replied(
         &mut self,
         now: Moment,
@@ -211,13 +215,6 @@ impl<C> KeySlots<C> {
         SlotStart { at: now, cost, generation }
     }
 
-    /// Starts a call for which the store keeps no slots. It counts in the next message.
-    fn start_without_slots(&mut self, now: Moment, cost: u16) -> SlotStart {
-        self.running += u32::from(cost);
-        let generation = self.grant.as_mut().map_or(0, |grant| grant.used_without_slots(now, cost));
-        SlotStart { at: now, cost, generation }
-    }
-
     /// Starts the first queued calls, as far as there are slots.
     fn serve(&mut self, now: Moment, outcomes: &mut Outcomes<C>) {
         while let Some(first) = self.queue.front().map(|first| first.cost).filter(|cost| self.may_start(now, *cost)) {
@@ -228,23 +225,20 @@ impl<C> KeySlots<C> {
 
     /// Denies the calls that the message of a reply has asked for.
     fn deny_covered(&mut self, now: Moment, covers: u64, outcomes: &mut Outcomes<C>) {
-        let (mut kept, mut is_denied) = (VecDeque::with_capacity(self.queue.len()), false);
-        for queued in self.queue.drain(..) {
-            if queued.waits || queued.id >= covers {
-                kept.push_back(queued);
-            } else {
-                is_denied = true;
-                outcomes.push((queued.call, SlotOutcome::Denied));
-            }
+        if self.queue.iter().all(|queued| queued.waits) {
+            return;
         }
+        let is_denied = |queued: &QueuedCall<C>| !queued.waits && queued.id < covers;
+        let (denied, kept) = mem::take(&mut self.queue).into_iter().partition::<VecDeque<_>, _>(is_denied);
         self.queue = kept;
         let has_asks = self.queue.iter().any(|queued| !queued.waits);
         if let Some(grant) = &mut self.grant {
             grant.must_send |= has_asks;
-            if is_denied {
+            if !denied.is_empty() {
                 grant.denied(now);
             }
         }
+        outcomes.extend(denied.into_iter().map(|queued| (queued.call, SlotOutcome::Denied)));
     }
 
     fn queued(&self) -> u64 {

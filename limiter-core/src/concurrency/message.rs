@@ -41,7 +41,8 @@ pub(crate) struct SlotReply {
     pub(crate) in_use: u32,
     /// The number of other processes that wait.
     pub(crate) others_waiting: u16,
-    /// The time until the first entry of another process ends. `None` if there is none, or all that was wanted is granted.
+    /// The time until the first entry of another process ends. `None` if there is none, or all that was wanted is
+    /// granted.
     pub(crate) first_end: Option<Duration>,
 }
 

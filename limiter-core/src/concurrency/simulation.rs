@@ -1,5 +1,5 @@
-//! Random schedules of processes that share slots: the code of a process, the model of the script, and a network, clocks and
-//! processes that fail. An outside judge sees starts and ends of calls alone.
+//! Random schedules of processes that share slots: the code of a process, the model of the script, and a network,
+//! clocks and processes that fail. An outside judge sees starts and ends of calls alone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

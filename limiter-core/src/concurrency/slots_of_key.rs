@@ -205,8 +205,8 @@ impl SlotsOfKey {
         Some(HeldSlot::new(self, start))
     }
 
-    /// Queues a call that [`enter`](Self::enter) has not started. `None` if there is no one to ask: it does not wait, and either
-    /// this process decides alone, or others wait here.
+    /// Queues a call that [`enter`](Self::enter) has not started. `None` if there is no one to ask: it does not wait,
+    /// and either this process decides alone, or others wait here.
     pub(crate) fn queue(self: &Arc<Self>, cost: u16, waits: bool) -> Option<QueuedSlot> {
         let now = self.terms.now();
         let mut state = lock(&self.state);
@@ -261,8 +261,8 @@ impl SlotsOfKey {
 // The side of the store.
 
 impl SlotsOfKey {
-    /// Looks at the slots, as ordered for this instant. Returns the message that is due, and the slots of running calls that are lost
-    /// just now. Nothing is due for an order before the last one.
+    /// Looks at the slots, as ordered for this instant. Returns the message that is due, and the slots of running calls
+    /// that are lost just now. Nothing is due for an order before the last one.
     pub(crate) fn look(self: &Arc<Self>, ordered: Moment) -> (Option<DueMessage>, u32) {
         let Some(store) = &self.terms.store else { return (None, 0) };
         let (process, now) = (store.id(), self.terms.now());

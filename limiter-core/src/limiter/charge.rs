@@ -1,7 +1,7 @@
 //! Charges: permits that count whether they fit or not, for a cost that is known only afterwards.
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::limiter::holding::{check_holds_nothing, enter_instead};
+use crate::limiter::planned::{check_holds_nothing, enter_instead};
 use crate::limiter::{Backend, Inside, Limiter};
 use crate::metrics;
 use crate::request::{CallOptions, CountedReply, Request, check_number_of};

@@ -24,9 +24,9 @@ pub enum Entry {
 
 /// The slots of a call that runs. They are free when this is dropped.
 ///
-/// It is not [`Clone`], since a slot is of one call. It may be moved to another task or thread. One that is leaked, as by
-/// [`mem::forget`](std::mem::forget), holds its slots until the process ends. In a child of `fork` it holds nothing: the slots
-/// are the parent's.
+/// It is not [`Clone`], since a slot is of one call. It may be moved to another task or thread. One that is leaked, as
+/// by [`mem::forget`](std::mem::forget), holds its slots until the process ends. In a child of `fork` it holds nothing:
+/// the slots are the parent's.
 #[must_use = "the slots are free again at once when this is dropped"]
 #[derive(Debug)]
 pub struct Entered {
@@ -88,8 +88,9 @@ impl Entered {
 impl Limiter {
     /// Takes a slot of a limit of concurrent calls if one is free, and holds it until the [`Entered`] is dropped.
     ///
-    /// Other limits work as with [`check`](Limiter::check). Beside each other, slots are taken first; a denial by another limit
-    /// gives them back. `retry_after` of a denial is an estimate, by the mean time for which calls hold their slots.
+    /// Other limits work as with [`check`](Limiter::check). Beside each other, slots are taken first; a denial by
+    /// another limit gives them back. `retry_after` of a denial is an estimate, by the mean time for which calls hold
+    /// their slots.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -143,8 +144,8 @@ impl Limiter {
         inside.enter(|| Ok(inside.rules.plan_direct(DIRECT_CALL, &requests)), Duration::ZERO).await
     }
 
-    /// Takes a slot, waiting up to `max_wait` for it. The calls of a process enter in the order in which they began to wait, and
-    /// processes that wait get their share: see [`enter`](Limiter::enter).
+    /// Takes a slot, waiting up to `max_wait` for it. The calls of a process enter in the order in which they began to
+    /// wait, and processes that wait get their share: see [`enter`](Limiter::enter).
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).

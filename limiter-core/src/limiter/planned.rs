@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use crate::concurrency::HeldSlots;
 use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::limiter::holding::enter_instead;
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Inside};
 use crate::local::StoreTicket;
 use crate::request::CallOptions;
-use crate::rule::{Plan, Planned, PlannedRules, Shadow, SlotRequests, Trial, UnlimitedRule};
+use crate::rule::{Plan, Planned, PlannedRules, Shadow, Trial, UnlimitedRule};
 use crate::run::join_all;
 use crate::{Allowed, Decision, Denied, Error, ErrorKind, Limit, OnError, Source};
 
@@ -70,6 +69,23 @@ impl FastDecision for Option<Denied> {
     }
 }
 
+/// The error of a method that ends at its decision, so that it cannot hold a slot.
+#[cold]
+pub(crate) fn enter_instead() -> Error {
+    let problem = "`limit` must have a window where a call ends at its decision, got calls at once: call `enter` or `enter_wait`, \
+                   or annotate the function";
+    Error::new(ErrorKind::Config, problem)
+}
+
+/// Checks that a call need not hold anything until it ends.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for a limit of concurrent calls.
+#[inline]
+pub(super) fn check_holds_nothing(limits: impl IntoIterator<Item = Limit>) -> Result<(), Error> {
+    if limits.into_iter().any(|limit| limit.is_concurrent()) { Err(enter_instead()) } else { Ok(()) }
+}
+
 impl Inside {
     /// Decides about a call that does not wait, if no reply of a shared store is needed.
     ///
@@ -85,8 +101,8 @@ impl Inside {
         }
     }
 
-    /// Decides about a call that `read` plans, waiting up to `max_wait`. `pending` is the plan of a call that does not wait,
-    /// if there is one. `fail` applies the failure policy to a call that cannot be planned.
+    /// Decides about a call that `read` plans, waiting up to `max_wait`. `pending` is the plan of a call that does not
+    /// wait, if there is one. `fail` applies the failure policy to a call that cannot be planned.
     ///
     /// # Errors
     /// As for [`decide`](Self::decide), and those of `fail`.
@@ -145,48 +161,6 @@ impl Inside {
         }
     }
 
-    /// Decides about a call that holds slots: takes them first, and frees them if another limit denies.
-    async fn decide_holding(
-        &self,
-        plan: &Plan<'_>,
-        slots: &SlotRequests<'_>,
-        held: &mut HeldSlots,
-    ) -> Result<RuleDecision, Error> {
-        let mut taken = HeldSlots::new();
-        let allowed = match self.take_slots(slots, &plan.options, None, &mut taken).await? {
-            Ok(allowed) => allowed,
-            Err(denied) => {
-                self.observers.denied(slots.enforced.context(), &denied.1);
-                return Ok(Err(denied));
-            }
-        };
-        let decision = self.decide(plan, None).await?;
-        Ok(slots.with_rest(allowed, decision).inspect(|_| held.append(taken)))
-    }
-
-    /// [`decide_holding`](Self::decide_holding) for a call that waits.
-    async fn wait_holding<'a>(
-        &'a self,
-        plan: &'a Plan<'a>,
-        slots: &SlotRequests<'_>,
-        waiting: &'a mut Waiting,
-        rules: &'a WatchedRules<'a>,
-        held: &mut HeldSlots,
-    ) -> Result<Option<RuleDecision>, Error> {
-        let mut taken = HeldSlots::new();
-        let allowed = match self.take_slots(slots, &plan.options, waiting.deadline(), &mut taken).await? {
-            Ok(allowed) => allowed,
-            // Of an attempt: the call waits elsewhere.
-            Err(_) if waiting.deadline().is_none() => return Ok(None),
-            Err(denied) => {
-                self.observers.denied(slots.enforced.context(), &denied.1);
-                return Ok(Some(Err(denied)));
-            }
-        };
-        let decision = self.decide_or_wait(plan, waiting, Some(rules)).await?;
-        Ok(decision.map(|decision| slots.with_rest(allowed, decision).inspect(|_| held.append(taken))))
-    }
-
     /// Decides about a planned call that does not wait. It has a ticket if its only request was looked up already.
     ///
     /// # Errors
@@ -207,7 +181,8 @@ impl Inside {
         }
     }
 
-    /// Decides about a planned call that may wait for the permits of the rules that are enforced, while `rules` still hold.
+    /// Decides about a planned call that may wait for the permits of the rules that are enforced, while `rules` still
+    /// hold.
     /// `None` if they do not, so that it must be planned again, and for an attempt that is denied.
     ///
     /// # Errors
@@ -313,8 +288,9 @@ impl Inside {
         Ok(allowed.unwrap_or_else(|| planned.without_limit()))
     }
 
-    /// Returns the denial of a call under a rule without a limit, if the limit may be in settings that could not be read.
-    /// Such a call must not be unlimited by accident. Otherwise it counts the call, unless its policy is to allow it.
+    /// Returns the denial of a call under a rule without a limit, if the limit may be in settings that could not be
+    /// read. Such a call must not be unlimited by accident. Otherwise it counts the call, unless its policy is to allow
+    /// it.
     fn deny_unread(&self, rule: &UnlimitedRule) -> Result<Option<Denied>, Error> {
         match self.unread_settings(rule) {
             None => {

@@ -4,8 +4,7 @@ use std::iter;
 
 use crate::decision::receipt::{Claim, DecisionReceipt, GrantedPermits, ReceiptTerms, UsedReceipt};
 use crate::decision::{Allowed, DIRECT_CALL, Decision, DecisionContext};
-use crate::limiter::holding::check_holds_nothing;
-use crate::limiter::planned::decision_of;
+use crate::limiter::planned::{check_holds_nothing, decision_of};
 use crate::limiter::{Backend, Inside, Limiter};
 use crate::request::{CallOptions, CountedReply, Request, Settlement};
 use crate::run::block_on;

@@ -13,9 +13,10 @@ use crate::concurrency::{
 use crate::decision::{DIRECT_CALL, DecisionContext, Resolution};
 use crate::error::{OnError, Source};
 use crate::failure_policy::apply_policy;
+use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Inside, Limiter, RuleDecision};
 use crate::request::{CallOptions, CountedReply, Request, StoreReply};
-use crate::rule::{RuleRequests, SlotRequests};
+use crate::rule::{Plan, RuleRequests, SlotRequests};
 use crate::{Allowed, Decision, Error, Key, Limit, metrics};
 
 /// The time until a call of a key could start of which this process has had none.
@@ -23,17 +24,12 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 /// The decision about slots of one key.
 struct SlotDecision {
-    /// The slots of a call that may run. A call that takes none has none.
-    slot: Result<Option<HeldSlot>, SlotDenial>,
+    /// The slots of a call that may run. A call that takes none has none. Of a denial: the time until the next try; `None`
+    /// if the call never gets them.
+    slot: Result<Option<HeldSlot>, Option<Duration>>,
     source: Source,
     /// The slots that are free after it.
     free: u32,
-}
-
-/// The denial of slots.
-struct SlotDenial {
-    /// `None`: the call never gets them.
-    retry_after: Option<Duration>,
 }
 
 /// Requests for slots of one key, which a call takes together.
@@ -59,8 +55,8 @@ impl Limiter {
         }
     }
 
-    /// Waits until the store has the slots of this process back, of which no call runs any more. Returns `false` if it has
-    /// not within `max_wait`.
+    /// Waits until the store has the slots of this process back, of which no call runs any more. Returns `false` if it
+    /// has not within `max_wait`.
     pub async fn return_slots(&self, max_wait: Duration) -> bool {
         let inside = self.inside();
         let Some(table) = inside.slots.get() else { return true };
@@ -88,12 +84,12 @@ impl Inside {
         Some(SharedSlots::new(outbox, self.slot_options.clone(), shown_key, instances))
     }
 
-    /// Takes the slots of a call; one that waits does so until `deadline`. A denial by any of them frees those before it. It is not
-    /// reported.
+    /// Takes the slots of a call; one that waits does so until `deadline`. A denial by any of them frees those before
+    /// it. It is not reported.
     ///
     /// # Errors
     /// The failure of the store, under [`OnError::Raise`].
-    pub(super) async fn take_slots(
+    async fn take_slots(
         &self,
         slots: &SlotRequests<'_>,
         options: &CallOptions,
@@ -119,8 +115,50 @@ impl Inside {
         Ok(Ok(allowed))
     }
 
-    /// Decides about slots without taking any, and without calling the observers of decisions. `None` if all are free, or if the
-    /// failure policy allows the call.
+    /// Decides about a call that holds slots: takes them first, and frees them if another limit denies.
+    pub(super) async fn decide_holding(
+        &self,
+        plan: &Plan<'_>,
+        slots: &SlotRequests<'_>,
+        held: &mut HeldSlots,
+    ) -> Result<RuleDecision, Error> {
+        let mut taken = HeldSlots::new();
+        let allowed = match self.take_slots(slots, &plan.options, None, &mut taken).await? {
+            Ok(allowed) => allowed,
+            Err(denied) => {
+                self.observers.denied(slots.enforced.context(), &denied.1);
+                return Ok(Err(denied));
+            }
+        };
+        let decision = self.decide(plan, None).await?;
+        Ok(slots.with_rest(allowed, decision).inspect(|_| held.append(taken)))
+    }
+
+    /// [`decide_holding`](Self::decide_holding) for a call that waits.
+    pub(super) async fn wait_holding<'a>(
+        &'a self,
+        plan: &'a Plan<'a>,
+        slots: &SlotRequests<'_>,
+        waiting: &'a mut Waiting,
+        rules: &'a WatchedRules<'a>,
+        held: &mut HeldSlots,
+    ) -> Result<Option<RuleDecision>, Error> {
+        let mut taken = HeldSlots::new();
+        let allowed = match self.take_slots(slots, &plan.options, waiting.deadline(), &mut taken).await? {
+            Ok(allowed) => allowed,
+            // Of an attempt: the call waits elsewhere.
+            Err(_) if waiting.deadline().is_none() => return Ok(None),
+            Err(denied) => {
+                self.observers.denied(slots.enforced.context(), &denied.1);
+                return Ok(Some(Err(denied)));
+            }
+        };
+        let decision = self.decide_or_wait(plan, waiting, Some(rules)).await?;
+        Ok(decision.map(|decision| slots.with_rest(allowed, decision).inspect(|_| held.append(taken))))
+    }
+
+    /// Decides about slots without taking any, and without calling the observers of decisions. `None` if all are free,
+    /// or if the failure policy allows the call.
     ///
     /// # Errors
     /// As for [`take_slots`](Self::take_slots).
@@ -151,7 +189,7 @@ impl Inside {
                     let resolution = apply_policy(&self.observers, error, options.on_error, |_| None)?;
                     let slot = match resolution {
                         Resolution::FailedOpen => Ok(None),
-                        _ => Err(SlotDenial { retry_after: Some(Duration::from_secs(1)) }),
+                        _ => Err(Some(Duration::from_secs(1))),
                     };
                     return Ok(SlotDecision { slot, source: Source::Policy, free: 0 });
                 }
@@ -161,7 +199,7 @@ impl Inside {
         let retry_after = here.map_or(FIRST_RETRY, |here| here.retry_after);
         let slot = match call.cost {
             cost if cost <= free => Ok(None),
-            cost => Err(SlotDenial { retry_after: (cost <= max).then_some(retry_after) }),
+            cost => Err((cost <= max).then_some(retry_after)),
         };
         Ok(SlotDecision { slot, source: Source::Store, free })
     }
@@ -278,7 +316,7 @@ impl Inside {
         held: &mut HeldSlots,
     ) -> Decision {
         let SlotDecision { slot, source, free } = decision;
-        let retry_after = slot.as_ref().map_or_else(|denial| denial.retry_after, |_| Some(Duration::ZERO));
+        let retry_after = slot.as_ref().map_or_else(|retry_after| *retry_after, |_| Some(Duration::ZERO));
         let stamp = self.clock.now().micros();
         let reply = StoreReply {
             allowed: slot.is_ok(),
@@ -288,9 +326,10 @@ impl Inside {
             stamp,
             ..StoreReply::ALLOWED
         };
-        let name = context.name_of(request_index);
-        let limit = context.requests.get(request_index).map_or(0, |request| request.limit.max());
-        metrics::slots_in_use(name, limit.saturating_sub(free));
+        let is_counted = source == Source::Store && retry_after.is_some();
+        if let Some(request) = context.requests.get(request_index).filter(|_| is_counted) {
+            metrics::slots_in_use(context.name_of(request_index), request.limit.max().saturating_sub(free));
+        }
         slot.into_iter().flatten().for_each(|slot| held.hold(slot));
         let counted = CountedReply { source, ..CountedReply::from_store(reply, 0) };
         let mut decision = context.decision(Resolution::Counted(counted), None);
@@ -305,12 +344,12 @@ impl SlotDecision {
     }
 
     fn denied(retry_after: Option<Duration>, source: Source) -> Self {
-        Self { slot: Err(SlotDenial { retry_after }), source, free: 0 }
+        Self { slot: Err(retry_after), source, free: 0 }
     }
 }
 
-/// Returns the requests by their keys, in the order of the keys: calls that wait for several slots take them in one order, so
-/// none waits for a slot of another that waits for one of its own.
+/// Returns the requests by their keys, in the order of the keys: calls that wait for several slots take them in one
+/// order, so none waits for a slot of another that waits for one of its own.
 ///
 /// The least limit of a key holds. As for permits, costs of one role add up, and the largest of several roles counts.
 fn slots_of_keys<'a>(requests: &[Request<'a>]) -> Vec<SlotsOfCall<'a>> {
@@ -335,7 +374,7 @@ fn slots_of_keys<'a>(requests: &[Request<'a>]) -> Vec<SlotsOfCall<'a>> {
 
 impl SlotRequests<'_> {
     /// The decision about a call that has its slots, by that about its other limits.
-    pub(super) fn with_rest(&self, slots: Allowed, rest: RuleDecision) -> RuleDecision {
+    fn with_rest(&self, slots: Allowed, rest: RuleDecision) -> RuleDecision {
         rest.map(|rest| if self.are_alone { slots } else { rest })
     }
 }

@@ -109,11 +109,11 @@ static LOGGER: PerProcess<Option<SyncSender<LogCall>>> = PerProcess::new();
 /// The most events that wait for the subscriber.
 const MAX_LOGS: usize = 1024;
 
-/// Logs on a thread that all limiters of the process share. The default limiter of the process may be under construction,
-/// and a subscriber that calls a rate-limited function would wait for it for ever.
+/// Logs on a thread that all limiters of the process share. The default limiter of the process may be under
+/// construction, and a subscriber that calls a rate-limited function would wait for it for ever.
 ///
-/// The thread never ends: a thread that begins or ends during a `fork` holds a lock of the standard library, and the child
-/// could start no thread.
+/// The thread never ends: a thread that begins or ends during a `fork` holds a lock of the standard library, and the
+/// child could start no thread.
 pub(crate) fn log_apart(log: impl FnOnce() + Send + 'static) {
     let logger = LOGGER.get(|_| start_logger().ok());
     // Without the thread, or with too many events, the event is lost: nothing depends on it.

@@ -205,7 +205,7 @@ async fn slots_of_a_damaged_value_are_registered_again() {
 
 #[tokio::test]
 async fn processes_without_notices_wait_by_polling() {
-    let rules = "~* resetchannels +@all -publish -spublish -subscribe -ssubscribe -psubscribe";
+    let rules = "~* resetchannels +@all -publish -subscribe -psubscribe";
     let server = RedisServer::builder().user_with_rules("app", "pw", rules).start();
     let [one, other] = fleet(&server).await;
     let (key, limit) = (key("a"), concurrent(1));

@@ -27,26 +27,9 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use super::limit;
 use crate::deadlines::{WAIT_TIMEOUT, eventually};
-use crate::support::{LONG_DEADLINE, builder_for};
+use crate::support::{LONG_DEADLINE, with_every_limiter};
 
-/// Defines two tests for each function: with slots of this process alone, and of a store that others share.
-macro_rules! on_every_store {
-    ($($test:ident),+ $(,)?) => {
-        mod memory {
-            $(#[tokio::test] async fn $test() {
-                super::$test(rate_limited::Limiter::memory()).await;
-            })+
-        }
-        mod redis {
-            $(#[tokio::test] async fn $test() {
-                let builder = super::builder_for(limiter_testkit::RedisServer::shared());
-                super::$test(builder.connect().await.expect("a server")).await;
-            })+
-        }
-    };
-}
-
-on_every_store!(
+with_every_limiter!(
     a_request_holds_its_slot_until_its_body_has_ended,
     a_body_that_is_dropped_or_fails_frees_its_slot,
     a_request_that_ends_without_an_answer_frees_its_slot,

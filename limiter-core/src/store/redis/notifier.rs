@@ -39,8 +39,8 @@ fn notifier() -> &'static Notifier {
 
 /// The queue and the thread of one process, which the first callback starts.
 ///
-/// The thread never ends: a thread that begins or ends during a `fork` holds a lock of the standard library, and the child
-/// could start no thread.
+/// The thread never ends: a thread that begins or ends during a `fork` holds a lock of the standard library, and the
+/// child could start no thread.
 struct Notifier {
     queue: Mutex<NotifierQueue>,
     /// Notified when a callback is queued.

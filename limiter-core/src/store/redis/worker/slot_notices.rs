@@ -1,5 +1,5 @@
-//! Notices for a process that waits for slots, or has more than its share: the worker subscribes to the channel of the process
-//! on the connection of its calls. A notice only wakes: the reply to a message grants.
+//! Notices for a process that waits for slots, or has more than its share: the worker subscribes to the channel of the
+//! process on the connection of its calls. A notice only wakes: the reply to a message grants.
 
 use std::rc::Rc;
 
@@ -18,8 +18,8 @@ pub(super) struct SlotSubscription {
 }
 
 impl Worker {
-    /// Subscribes to the channel of this process, unless it has on the connection of today. In a cluster each node passes the
-    /// messages of all nodes on, so one connection is enough.
+    /// Subscribes to the channel of this process, unless it has on the connection of today. In a cluster each node
+    /// passes the messages of all nodes on, so one connection is enough.
     pub(super) fn follow_notices(self: &Rc<Self>, process: SlotProcessId) {
         let (channel, known) = (self.context.naming.notice_channel(process), &self.context.slots);
         let slot = if self.topology.is_cluster() { slot_of_name(channel.as_bytes()) } else { 0 };

@@ -27,15 +27,18 @@ use crate::store::redis::script::slots::{SlotOperation, decode_messages, decode_
 use crate::sync::process::AtHome;
 use crate::{Error, Key};
 
-/// An order to look at the slots of a key at an instant of the clock that goes on during a suspension.
-pub(crate) struct SlotLook {
-    pub(crate) slots: Arc<SlotsOfKey>,
-    pub(crate) at: Moment,
-}
-
 /// An order to the worker.
 pub(crate) enum SlotOrder {
-    Look(SlotLook),
+    /// Looks at the slots of a key at an instant of the clock that goes on during a suspension.
+    Look {
+        slots: Arc<SlotsOfKey>,
+        at: Moment,
+    },
+    Answer(SlotQuestion),
+}
+
+/// A question about the slots of a key.
+pub(crate) enum SlotQuestion {
     Peek(Key, oneshot::Sender<Result<Vec<SlotHolder>, Error>>),
     Reset(Key, oneshot::Sender<Result<(), Error>>),
 }
@@ -48,10 +51,13 @@ pub(crate) struct SlotSender {
 }
 
 impl SlotSender {
-    fn ask<T: Send + 'static>(&self, order: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> SlotOrder) -> Answer<T> {
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> SlotQuestion,
+    ) -> Answer<T> {
         let (sender, answer) = oneshot::channel();
         // Without a worker there is no answer.
-        let _ = self.orders.send(order(sender));
+        let _ = self.orders.send(SlotOrder::Answer(question(sender)));
         let answer = AtHome::new(Box::pin(answer));
         Box::pin(async { answer.await?.unwrap_or_else(|_| Err(worker_stopped())) })
     }
@@ -60,7 +66,7 @@ impl SlotSender {
 impl SlotOutbox for SlotSender {
     fn look_at(&self, slots: &Arc<SlotsOfKey>, at: Moment) {
         // Without a worker the slots end by themselves.
-        let _ = self.orders.send(SlotOrder::Look(SlotLook { slots: Arc::clone(slots), at }));
+        let _ = self.orders.send(SlotOrder::Look { slots: Arc::clone(slots), at });
     }
 
     fn has_notices(&self) -> bool {
@@ -68,11 +74,11 @@ impl SlotOutbox for SlotSender {
     }
 
     fn peek(&self, key: &Key) -> Answer<Vec<SlotHolder>> {
-        self.ask(|answer| SlotOrder::Peek(key.clone(), answer))
+        self.ask(|answer| SlotQuestion::Peek(key.clone(), answer))
     }
 
     fn reset(&self, key: &Key) -> Answer<()> {
-        self.ask(|answer| SlotOrder::Reset(key.clone(), answer))
+        self.ask(|answer| SlotQuestion::Reset(key.clone(), answer))
     }
 }
 
@@ -105,11 +111,11 @@ impl Worker {
             };
             while let Some(received) = order {
                 match received {
-                    SlotOrder::Look(SlotLook { slots, at }) => {
+                    SlotOrder::Look { slots, at } => {
                         number += 1;
                         later.insert((at, number), slots);
                     }
-                    question => drop(spawn_local(Rc::clone(&self).answer(question))),
+                    SlotOrder::Answer(question) => drop(spawn_local(Rc::clone(&self).answer(question))),
                 }
                 order = orders.try_recv().ok();
             }
@@ -169,15 +175,14 @@ impl Worker {
     }
 
     /// Answers a question about the slots of a key. Its caller may be gone.
-    async fn answer(self: Rc<Self>, question: SlotOrder) {
+    async fn answer(self: Rc<Self>, question: SlotQuestion) {
         let key_of = |key: &Key| self.context.naming.slots_key(key);
         match question {
-            SlotOrder::Look(_) => {}
-            SlotOrder::Peek(key, answer) => {
+            SlotQuestion::Peek(key, answer) => {
                 let holders = self.call_slots(SlotOperation::Peek(key_of(&key))).await;
                 let _ = answer.send(holders.and_then(|holders| decode_peek(&holders)));
             }
-            SlotOrder::Reset(key, answer) => {
+            SlotQuestion::Reset(key, answer) => {
                 let done = self.call_slots(SlotOperation::Reset(key_of(&key))).await;
                 let _ = answer.send(done.and_then(|done| decode_reset(&done)));
             }
