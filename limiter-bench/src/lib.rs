@@ -10,6 +10,7 @@
 //! | compare two commits | [`pairs`] |
 //! | measure the layer for services | `layer` |
 //! | measure the scripts that ship, without a limiter around them | `scripts` |
+//! | measure limits of concurrent calls | `slots` |
 
 pub mod bars;
 pub mod cases;
@@ -32,5 +33,7 @@ pub mod layer;
 #[cfg(feature = "scripts")]
 pub mod scripts;
 pub mod server;
+#[cfg(feature = "slots")]
+pub mod slots;
 pub mod spin;
 pub mod tally;

@@ -17,6 +17,8 @@ use limiter_bench::pairs;
 use limiter_bench::report::{Report, charts, details, markdown, table};
 #[cfg(feature = "scripts")]
 use limiter_bench::scripts;
+#[cfg(feature = "slots")]
+use limiter_bench::{server::Server, slots};
 use tokio::runtime::{self, Runtime};
 
 /// Compare `rate-limited` with its peers and with the published designs.
@@ -45,6 +47,20 @@ enum Command {
     /// Exits with 0 if all was measured, with 1 if something could not be, with 2 if nothing could be.
     #[cfg(feature = "scripts")]
     Scripts(Scripts),
+    /// Measure limits of concurrent calls, in several processes, on a Redis of its own
+    ///
+    /// Exits with 0 if all was measured, with 2 if something could not be.
+    #[cfg(feature = "slots")]
+    Slots(SlotRounds),
+    /// Hold slots in a process of its own, for `slots`
+    #[cfg(feature = "slots")]
+    #[command(hide = true)]
+    SlotsHere {
+        url: String,
+        start: u64,
+        #[command(flatten)]
+        crew: slots::processes::Crew,
+    },
     /// Compare with a build of this bench from another commit, row by row: `scripts/pairs COMMIT` makes it
     ///
     /// Exits with 0 if no row is worse, with 1 if one is or could not be measured, with 2 if nothing could.
@@ -108,6 +124,17 @@ struct Scripts {
     out: Option<PathBuf>,
 }
 
+#[cfg(feature = "slots")]
+#[derive(Args)]
+struct SlotRounds {
+    /// Rounds of each row
+    #[arg(long, value_name = "ROUNDS", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: u8,
+    /// Only rows whose names have this text
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
 #[derive(Args)]
 struct Pairs {
     /// The program that was built from the other commit
@@ -139,6 +166,10 @@ fn main() -> ExitCode {
         Command::Layer(options) => measure_layer(&options),
         #[cfg(feature = "scripts")]
         Command::Scripts(options) => measure_scripts(&options),
+        #[cfg(feature = "slots")]
+        Command::Slots(options) => measure_slots(&options),
+        #[cfg(feature = "slots")]
+        Command::SlotsHere { url, start, crew } => hold_slots(&url, start, crew),
         Command::Pairs(options) => compare_builds(options),
         Command::PairRows => {
             print(&pairs::rows::groups().iter().map(|group| format!("{group}\n")).collect::<String>());
@@ -225,6 +256,29 @@ fn measure_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
         print(&format!("written: {}\n", page.display()));
     }
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(feature = "slots")]
+fn measure_slots(options: &SlotRounds) -> Result<ExitCode, Failure> {
+    let server = Server::start()?;
+    print("the median of all rounds, and what is wanted\n");
+    for row in slots::rows().iter().filter(|row| row.name.contains(&options.only)) {
+        let figure = row.measure(&server, options.rounds.into())?;
+        let (word, bar) = match row.bar {
+            slots::SlotBar::Most(bar) => ("at most", bar),
+            slots::SlotBar::Least(bar) => ("at least", bar),
+        };
+        let missed = if row.bar.is_kept(figure) { "" } else { "  missed" };
+        print(&format!("{:<56} {figure:>8.2} {:<3} {word} {bar}{missed}\n", row.name, row.unit));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "slots")]
+fn hold_slots(url: &str, start: u64, crew: slots::processes::Crew) -> Result<ExitCode, Failure> {
+    let held = runtime()?.block_on(slots::processes::hold_here(url, start, crew))?;
+    print(&serde_json::to_string(&held).map_err(failed)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn compare_builds(options: Pairs) -> Result<ExitCode, Failure> {

@@ -97,6 +97,16 @@ impl Server {
         self.call(&["SCRIPT", "FLUSH", "SYNC"]).map(drop)
     }
 
+    /// Allows clients to publish, or forbids it.
+    ///
+    /// # Errors
+    ///
+    /// The server is unavailable.
+    #[cfg(feature = "slots")]
+    pub fn allow_publish(&self, allow: bool) -> Result<(), Failure> {
+        self.call(&["ACL", "SETUSER", "default", if allow { "+publish" } else { "-publish" }]).map(drop)
+    }
+
     /// Waits until no client sends commands. One contestant updates Redis after its decisions, also when it is dropped,
     /// and that work must not count for the next contestant.
     fn wait_until_idle(&self) -> Result<(), Failure> {

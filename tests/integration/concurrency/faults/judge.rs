@@ -27,6 +27,8 @@ const SLOT_TIME: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 4;
 /// The length of a round.
 const LENGTH: Duration = Duration::from_secs(10);
+/// The step back of the server's clock.
+const STEP_MICROS: i64 = 5_000_000;
 /// The longest life of a process whose parent has gone.
 const LIFE: Duration = Duration::from_secs(60);
 /// A process that stood still for so long by itself may have lost its slots: the machine is too busy.
@@ -87,6 +89,8 @@ struct Round {
     seed: u64,
     max: u32,
     standby: bool,
+    /// Whether the server's clock steps back.
+    steps: bool,
     prefix: String,
     directory: PathBuf,
 }
@@ -164,7 +168,7 @@ impl Verdict {
 }
 
 fn run_round(round: &Round) -> Verdict {
-    let server = RedisServer::builder().tcp().start();
+    let mut server = RedisServer::builder().tcp().shifted_clock().start();
     let proxies: Vec<_> = (0..PROCESSES).map(|_| Proxy::start(&server)).collect();
     let (mut verdict, mut changes, mut random) = (Verdict::default(), Changes::new(), Random::new(round.seed));
     let mut lives = [0; PROCESSES];
@@ -174,8 +178,14 @@ fn run_round(round: &Round) -> Verdict {
     let mut healed_at = [Instant::now() + SLOT_TIME; PROCESSES];
     let mut log = String::new();
     let mut faults: [Option<&str>; PROCESSES] = [None; PROCESSES];
+    let mut step_at = round.steps.then(|| LENGTH.mul_f64(0.2 + random.below(500) as f64 / 1000.0));
     let began = Instant::now();
     while began.elapsed() < LENGTH {
+        if step_at.is_some_and(|at| began.elapsed() > at) {
+            step_at = None;
+            server.set_clock(-STEP_MICROS);
+            let _ = writeln!(log, "{:?} the clock steps back", now());
+        }
         for process in 0..PROCESSES {
             if Instant::now() < healed_at[process] {
                 continue;
@@ -268,9 +278,10 @@ fn calls_that_have_not_lost_their_slots_are_never_above_the_limit() {
         let max = [1, 5, 20, 1000][usize::try_from(seed % 4).expect("small")];
         let directory = directory.path().join(seed.to_string());
         fs::create_dir(&directory).expect("a directory");
-        let round = Round { seed, max, standby: seed / 4 % 2 == 1, prefix: unique("judge"), directory };
+        let (standby, steps) = (seed / 4 % 2 == 1, seed / 8 % 2 == 1);
+        let round = Round { seed, max, standby, steps, prefix: unique("judge"), directory };
         let verdict = run_round(&round);
-        println!("{seed}: N = {max}, standby {}: {verdict:?}", round.standby);
+        println!("{seed}: N = {max}, standby {standby}, clock steps {steps}: {verdict:?}");
         if verdict.most > i64::from(max) {
             violations.push((seed, verdict.most, max));
             if let Ok(kept) = env::var("RATE_LIMITED_SLOT_RECORDS") {
