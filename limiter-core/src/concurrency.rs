@@ -4,6 +4,7 @@ pub(crate) mod message;
 mod options;
 mod hold_times;
 mod grant;
+mod slot_queue;
 mod key_slots;
 mod slots_of_key;
 mod slot_table;
@@ -15,10 +16,13 @@ pub use held::HeldSlots;
 pub use message::SlotHolder;
 pub use options::LostSlots;
 pub(crate) use options::SlotOptions;
+pub(crate) use slot_queue::SlotClaim;
 pub(crate) use slot_table::SlotTable;
 #[cfg(feature = "redis")]
 pub(crate) use slots_of_key::{Answer, DueMessage};
-pub(crate) use slots_of_key::{HeldSlot, QueuedOutcome, QueuedSlot, SharedSlots, ShownKey, SlotOutbox, SlotsOfKey};
+pub(crate) use slots_of_key::{
+    HeldSlot, QueuedOutcome, QueuedSlot, SharedSlots, ShownKey, SlotOutbox, SlotOutlook, SlotsOfKey,
+};
 
 #[cfg(all(test, feature = "redis", not(limiter_loom)))]
 mod simulation;

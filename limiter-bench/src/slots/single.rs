@@ -44,13 +44,20 @@ pub(super) fn in_memory() -> Result<f64, Failure> {
 pub(super) fn beside_semaphore(server: &Server) -> Result<f64, Failure> {
     runtime()?.block_on(async {
         let (limiter, limit) = (connect(server).await?, Limit::concurrent(MANY_SLOTS).map_err(failed)?);
-        let ours = calls_a_second(async move |_| {
-            let entry = limiter.enter(&Key::new("slots"), &limit).await.map_err(failed)?;
-            entry.entered().ok_or("denied").map(Entered::leave).map_err(failed)
+        let ours = calls_a_second(move |_| {
+            let limiter = limiter.clone();
+            async move {
+                let entry = limiter.enter(&Key::new("slots"), &limit).await.map_err(failed)?;
+                entry.entered().ok_or("denied").map(Entered::leave).map_err(failed)
+            }
         });
         let ours = ours.await?;
         let semaphore = Semaphore::connect(&server.url(), MANY_SLOTS).await?;
-        let theirs = calls_a_second(async move |call| semaphore.enter_and_leave(call).await).await?;
+        let theirs = calls_a_second(move |call| {
+            let semaphore = semaphore.clone();
+            async move { semaphore.enter_and_leave(call).await }
+        });
+        let theirs = theirs.await?;
         Ok(ours / theirs)
     })
 }

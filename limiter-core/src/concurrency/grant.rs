@@ -19,6 +19,7 @@ use crate::clock::Moment;
 /// The slots that a process may use, and the times at which it talks to the store.
 #[derive(Debug)]
 pub(crate) struct SlotGrant {
+    /// In whole [units](SLOT_TIME_UNIT).
     slot_time: Duration,
     /// The slots that may be used before `end`.
     allow: u32,
@@ -34,6 +35,8 @@ pub(crate) struct SlotGrant {
     ask_at: Moment,
     /// The last instant at which a call began or ended.
     used_at: Moment,
+    /// The most slots in use since the last renewal.
+    peak: u32,
     /// The last instant at which a call was denied, and the one before.
     denied_at: [Moment; 2],
     /// The slots of each process that has or wants some.
@@ -52,8 +55,8 @@ pub(crate) struct SlotGrant {
     generation: u32,
     /// The instant until which the store may not know of calls of other processes.
     unsure_until: Moment,
-    /// The number of instances that have a share each while the store fails, if calls are decided by shares.
-    instances: Option<NonZeroU32>,
+    /// The number of instances that have a share each while the store fails.
+    instances: NonZeroU32,
 }
 
 #[derive(Debug)]
@@ -109,10 +112,13 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// That time without such notices.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// The unit of slot times in messages. The store must not count a shorter time than the process.
+const SLOT_TIME_UNIT: Duration = Duration::from_millis(10);
+
 impl SlotGrant {
-    pub(crate) fn new(slot_time: Duration, instances: Option<NonZeroU32>) -> Self {
+    pub(crate) fn new(slot_time: Duration, instances: NonZeroU32) -> Self {
         Self {
-            slot_time,
+            slot_time: SLOT_TIME_UNIT * u32::from(slot_time_units(slot_time)),
             allow: 0,
             end: Moment::PAST,
             held: 0,
@@ -121,6 +127,7 @@ impl SlotGrant {
             retry_at: Moment::PAST,
             ask_at: Moment::PAST,
             used_at: Moment::PAST,
+            peak: 0,
             denied_at: [Moment::PAST; 2],
             share: u32::MAX,
             others_wait: false,
@@ -142,16 +149,15 @@ impl SlotGrant {
         self.held == 0 && self.in_flight.is_none() && !self.has_mark
     }
 
-    /// The slots of this process while the store fails: its share, at least one. `None` if calls are not decided by
-    /// shares.
-    pub(super) fn standby_share(&self, max: u16) -> Option<u32> {
-        self.instances.map(|instances| (u32::from(max) / instances).max(1))
+    /// The slots of this process while the store fails: its share, at least one.
+    pub(super) fn standby_share(&self, max: u16) -> u32 {
+        (u32::from(max) / self.instances).max(1)
     }
 
     /// Notes that the store has failed, or has lost data: processes may run calls that it does not know.
-    pub(crate) fn store_failed(&mut self, now: Moment) {
+    pub(super) fn store_failed(&mut self, now: Moment, running: u32) {
         self.unsure_until = now.after(self.slot_time);
-        self.must_send = true;
+        self.must_send |= running > 0 || self.held > 0;
     }
 
     /// Looks at once whether slots have come free, or others wait.
@@ -160,15 +166,16 @@ impl SlotGrant {
     }
 
     /// Returns whether so many slots may be in use. For a slot time after a failure of the store, which may not know of
-    /// calls that others run, this process's share is a limit too.
-    pub(super) fn allows(&self, now: Moment, max: u16, running: u32) -> bool {
-        let is_within_share = || self.standby_share(max).is_none_or(|share| running <= share);
+    /// calls that others run, this process's share is a limit of calls by shares too.
+    pub(super) fn allows(&self, now: Moment, max: u16, running: u32, is_by_share: bool) -> bool {
+        let is_within_share = || !is_by_share || running <= self.standby_share(max);
         running <= self.allow && now < self.end && (now >= self.unsure_until || is_within_share())
     }
 
     /// Notes the start of a call, and returns the generation of its slots.
-    pub(super) fn used(&mut self, now: Moment) -> u32 {
+    pub(super) fn used(&mut self, now: Moment, running: u32) -> u32 {
         self.used_at = now;
+        self.peak = self.peak.max(running);
         self.generation
     }
 
@@ -207,6 +214,9 @@ impl SlotGrant {
             return 0;
         }
         self.allow = 0;
+        if running == 0 {
+            self.held = 0;
+        }
         let lost = running.saturating_sub(self.lost);
         if lost > 0 {
             self.lost = running;
@@ -230,6 +240,10 @@ impl SlotGrant {
         if self.others_wait { Moment::PAST } else { self.used_at.after(time) }
     }
 
+    fn renewal_at(&self) -> Moment {
+        self.renewed_at.after(self.slot_time / 3)
+    }
+
     /// The instant of the next message; none while one is on its way.
     fn due_at(&self, max: u16, running: u32, is_queued: bool) -> Moment {
         if self.in_flight.is_some() {
@@ -242,7 +256,7 @@ impl SlotGrant {
         let must_send = self.must_send || self.has_mark && !is_queued;
         let mut due = if must_send { Moment::PAST } else { Moment::NEVER };
         if running > 0 || self.held > 0 {
-            due = due.min(self.renewed_at.after(self.slot_time / 3));
+            due = due.min(self.renewal_at());
         }
         if is_queued {
             due = due.min(self.ask_at);
@@ -267,7 +281,7 @@ impl SlotGrant {
         let &SlotDemand { max, running, first, queued, waiting, covers } = demand;
         let queued = u32::try_from(queued).unwrap_or(u32::MAX).min(max.into());
         let (want, waiting) = match first {
-            None if now < self.kept_until(max) => (running.max(self.allow), 0),
+            None if now < self.kept_until(max) => (running.max(self.allow.min(self.peak)), 0),
             None => (running, 0),
             Some(_) => {
                 let reserve = if max > SMALL && !self.others_wait { self.free / RESERVE } else { 0 };
@@ -279,6 +293,9 @@ impl SlotGrant {
         self.allow = self.allow.min(if first.is_some() { running } else { want });
         let asks_again = first.is_some() && self.ask_at <= now;
         self.must_send = false;
+        if now >= self.renewal_at() {
+            self.peak = running;
+        }
         let is_waiting = demand.waiting > 0;
         self.has_mark |= is_waiting;
         self.in_flight = Some(SentMessage { number, sent_at: now, covers, want, is_waiting, returned: 0 });
@@ -291,7 +308,7 @@ impl SlotGrant {
             least: first.map_or(0, |cost| slots(running.saturating_add(cost.into()))),
             waiting: u16::try_from(waiting).unwrap_or(u16::MAX).min(max),
             max,
-            slot_time: u16::try_from(self.slot_time.as_millis() / 10).unwrap_or(u16::MAX),
+            slot_time: slot_time_units(self.slot_time),
             asks_again,
         }
     }
@@ -303,6 +320,7 @@ impl SlotGrant {
         now: Moment,
         number: u32,
         max: u16,
+        running: u32,
         reply: &SlotReply,
         has_notices: bool,
     ) -> Option<AskedSlots> {
@@ -314,8 +332,14 @@ impl SlotGrant {
             (self.allow, self.held, self.must_send, self.has_mark) = (0, 0, true, false);
             return Some(asked);
         }
+        if reply.state == MessageState::Damaged {
+            self.store_failed(now, running);
+        }
         let slack = Duration::from_millis(1) + self.slot_time / 1000;
         self.end = sent_at.after(self.slot_time.saturating_sub(slack));
+        if self.held < reply.granted.into() {
+            self.peak = self.peak.max(reply.granted.into());
+        }
         self.held = reply.granted.into();
         self.has_mark = is_waiting && self.held < want;
         self.allow = u32::from(reply.allow).saturating_sub(returned);
@@ -331,12 +355,17 @@ impl SlotGrant {
     }
 
     /// Uses the failure of a message. Returns whether it was the one on its way.
-    pub(super) fn failed(&mut self, now: Moment, number: u32) -> bool {
-        let is_last = self.in_flight.take_if(|sent| sent.number == number).is_some();
-        if is_last {
-            self.store_failed(now);
-            self.retry_at = now.after(RETRY);
-        }
-        is_last
+    pub(super) fn failed(&mut self, now: Moment, number: u32, running: u32) -> bool {
+        let Some(sent) = self.in_flight.take_if(|sent| sent.number == number) else { return false };
+        self.store_failed(now, running);
+        // The store may have granted what it wanted. A mark ends by itself.
+        self.must_send |= sent.want > 0;
+        self.has_mark &= self.must_send;
+        self.retry_at = now.after(RETRY);
+        true
     }
+}
+
+fn slot_time_units(slot_time: Duration) -> u16 {
+    u16::try_from(slot_time.as_millis() / SLOT_TIME_UNIT.as_millis()).unwrap_or(u16::MAX)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The slots that a process has and wants. A message is absolute, so it may be executed twice.
+/// The slots that a process has and wants. A message is absolute. The store uses it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotMessage {
     /// One that no earlier message of the process has, compared modulo 2^32.
@@ -50,9 +50,7 @@ pub(crate) struct SlotReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageState {
     Fresh,
-    /// Executed before.
-    Again,
-    /// Another process has this id.
+    /// The number was used before: another process has this id.
     Stale,
     /// Not registered: the value has its most entries.
     Full,

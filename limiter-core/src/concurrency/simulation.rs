@@ -3,13 +3,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use limiter_testkit::Random;
 
 use super::grant::SlotGrant;
 use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
-use super::message::{SlotMessage, SlotProcessId, SlotReply};
+use super::message::{MessageState, SlotMessage, SlotProcessId, SlotReply};
+use super::slot_queue::SlotClaim;
 use crate::clock::Moment;
 use crate::store::redis::StoredSlots;
 
@@ -23,6 +25,10 @@ const MS: u64 = 1000;
 const SLOT_TIME: u64 = 1_000_000;
 /// The time after which a message without a reply has failed.
 const TIMEOUT: u64 = 100 * MS;
+/// The time in which all calls end, after the last one has begun.
+const QUIET_TIME: u64 = 30 * SLOT_TIME;
+/// The time in which a call gets all slots, if no other call runs.
+const TAKE_TIME: u64 = SLOT_TIME;
 
 /// The faults of a schedule, and the use that its processes make of the slots.
 #[derive(Clone, Debug)]
@@ -48,26 +54,48 @@ struct SlotScenario {
     steps_back: bool,
     /// The processes lower the limit at some time.
     lowers_max: bool,
-    /// The server may lose all of its data.
-    loses_data: bool,
     length: u64,
 }
 
 #[derive(Debug)]
 enum SlotEvent {
     Arrive(usize),
-    End { process: usize, epoch: u32, call: usize },
-    GiveUp { process: usize, epoch: u32, id: u64 },
-    Look { process: usize, epoch: u32 },
+    End {
+        process: usize,
+        epoch: u32,
+        call: usize,
+    },
+    GiveUp {
+        process: usize,
+        epoch: u32,
+        id: u64,
+    },
+    Look {
+        process: usize,
+        epoch: u32,
+    },
     Execute(Box<SentSlotMessage>),
-    Reply { sent: Box<SentSlotMessage>, reply: SlotReply },
+    Reply {
+        sent: Box<SentSlotMessage>,
+        reply: SlotReply,
+    },
     Timeout(Box<SentSlotMessage>),
-    Notice { process: usize, epoch: u32 },
-    Pause { process: usize, time: u64 },
+    Notice {
+        process: usize,
+        epoch: u32,
+    },
+    Pause {
+        process: usize,
+        time: u64,
+    },
     Kill(usize),
     StepBack(u64),
-    Lower { process: usize, max: u16 },
-    Flush,
+    Lower {
+        process: usize,
+        max: u16,
+    },
+    /// A process takes all slots, when all others have none.
+    TakeAll,
 }
 
 /// A message on its way, with the time at which it was sent by the process's clock.
@@ -144,8 +172,7 @@ impl World {
     }
 
     fn plan_faults(&mut self) {
-        let SlotScenario { processes, faults, longest_pause, steps_back, lowers_max, loses_data, length, max, .. } =
-            self.scenario;
+        let SlotScenario { processes, faults, longest_pause, steps_back, lowers_max, length, max, .. } = self.scenario;
         for process in 0..processes {
             let at = self.random.below(100 * MS);
             self.at(at, SlotEvent::Arrive(process));
@@ -168,10 +195,7 @@ impl World {
                 self.at(at, SlotEvent::Lower { process, max });
             }
         }
-        if loses_data {
-            let at = 2 * SLOT_TIME + self.random.below(500 * MS);
-            self.at(at, SlotEvent::Flush);
-        }
+        self.at(length + QUIET_TIME, SlotEvent::TakeAll);
     }
 
     fn at(&mut self, at: u64, event: SlotEvent) {
@@ -199,13 +223,16 @@ impl World {
         self.random.below(100) < self.scenario.lost_percent
     }
 
-    /// Runs the schedule to its end.
+    /// Runs the schedule to its end, and then without faults and calls, until all slots are free.
     fn run(&mut self) {
         while let Some(Reverse((at, number))) = self.queue.pop() {
-            if at > self.scenario.length {
+            if at > self.scenario.length + QUIET_TIME + TAKE_TIME {
                 break;
             }
             self.now = at;
+            if at > self.scenario.length {
+                (self.scenario.lost_percent, self.scenario.late_percent) = (0, 0);
+            }
             let Some(event) = self.events.remove(&number) else { continue };
             let of = event.process(&self.processes);
             if let (Some(process), Some(epoch)) = (of, event.epoch())
@@ -251,21 +278,36 @@ impl World {
                 self.tell(process, outcomes);
             }
             SlotEvent::Notice { process, .. } => {
-                self.processes[process].slots.grant_mut().map(SlotGrant::woken);
+                self.processes[process].slots.woken();
                 self.order_look(process);
             }
             SlotEvent::Pause { process, time } => self.processes[process].paused_until = self.now + time,
             SlotEvent::Kill(process) => self.kill(process),
             SlotEvent::StepBack(by) => self.server_offset -= by,
             SlotEvent::Lower { process, max } => self.processes[process].max = max,
-            SlotEvent::Flush => {
-                self.store = StoredSlots::default();
-                self.judge.lost_data();
+            SlotEvent::TakeAll => {
+                let (now, max, mut outcomes) = (self.own_clock(0), self.processes[0].max, Outcomes::new());
+                let claim = SlotClaim { cost: max, is_by_share: false };
+                let call = self.calls.len();
+                self.calls.push((0, max, None));
+                match self.processes[0].slots.enter(now, max, claim, &mut outcomes) {
+                    Some(start) => self.started(0, call, start),
+                    None => drop(self.processes[0].slots.queue(claim, true, call)),
+                }
+                self.tell(0, outcomes);
             }
         }
     }
 
+    /// Returns whether one call got all slots at the end.
+    fn all_are_taken(&self) -> bool {
+        self.calls.last().is_some_and(|(_, _, start)| start.is_some())
+    }
+
     fn arrive(&mut self, process: usize) {
+        if self.now > self.scenario.length {
+            return;
+        }
         let next = self.now + exponential(&mut self.random, self.scenario.arrivals);
         self.at(next, SlotEvent::Arrive(process));
         let (now, max) = (self.own_clock(process), self.processes[process].max);
@@ -275,16 +317,17 @@ impl World {
         self.calls.push((process, cost, None));
         let waits = self.random.below(100) < self.scenario.waiting_percent;
         let gives_up = self.now + 1 + self.random.below(2 * SLOT_TIME);
+        let (claim, mut outcomes) = (SlotClaim { cost, is_by_share: false }, Outcomes::new());
         let SlotProcess { slots, epoch, .. } = &mut self.processes[process];
-        match slots.enter(now, max, cost) {
+        match slots.enter(now, max, claim, &mut outcomes) {
             Some(start) => self.started(process, call, start),
             None if slots.waiting() > 8 => {}
             None => {
-                let (id, epoch) = (slots.queue(cost, waits, call), *epoch);
+                let (id, epoch) = (slots.queue(claim, waits, call), *epoch);
                 self.at(gives_up, SlotEvent::GiveUp { process, epoch, id });
             }
         }
-        self.order_look(process);
+        self.tell(process, outcomes);
     }
 
     fn started(&mut self, process: usize, call: usize, start: SlotStart) {
@@ -361,15 +404,19 @@ impl World {
 
     fn reply(&mut self, sent: &SentSlotMessage, reply: &SlotReply) {
         let (process, now, mut outcomes) = (sent.process, self.own_clock(sent.process), Outcomes::new());
-        self.judge.replied(process, sent.message.number, now);
-        let (_, is_cloned) = self.processes[process].slots.replied(
+        if reply.state != MessageState::Stale {
+            self.judge.replied(process, sent.message.number, now);
+        }
+        let (_, state) = self.processes[process].slots.replied(
             now,
             sent.message.number,
             reply,
             self.scenario.has_notices,
             &mut outcomes,
         );
-        assert!(!is_cloned, "no process has the id of another");
+        if state == Some(MessageState::Stale) {
+            self.processes[process].id = self.random.any().to_be_bytes();
+        }
         self.tell(process, outcomes);
     }
 
@@ -393,7 +440,7 @@ impl SlotEvent {
             | Self::Look { process, .. }
             | Self::Notice { process, .. } => Some(process),
             Self::Reply { ref sent, .. } | Self::Timeout(ref sent) => Some(sent.process),
-            Self::Execute(_) | Self::Pause { .. } | Self::Kill(_) | Self::StepBack(_) | Self::Flush => None,
+            Self::Execute(_) | Self::Pause { .. } | Self::Kill(_) | Self::StepBack(_) | Self::TakeAll => None,
         }
         .filter(|process| *process < processes.len())
     }
@@ -412,7 +459,7 @@ impl SlotEvent {
 }
 
 fn new_slots() -> KeySlots<usize> {
-    KeySlots::new(Some(SlotGrant::new(Duration::from_micros(SLOT_TIME), None)))
+    KeySlots::new(Some(SlotGrant::new(Duration::from_micros(SLOT_TIME), NonZeroU32::MIN)))
 }
 
 fn moment(micros: u64) -> Moment {

@@ -1,20 +1,22 @@
 //! The slots of one key under their lock, the calls that hold some, and those in their queue.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::pin::Pin;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::grant::SlotGrant;
 use super::key_slots::{KeySlots, Outcomes, SlotOutcome, SlotStart};
-use super::message::{SlotHolder, SlotMessage, SlotProcessId, SlotReply};
+use super::message::{MessageState, SlotHolder, SlotMessage, SlotProcessId, SlotReply};
 use super::options::{LostSlots, SlotOptions};
+use super::slot_queue::SlotClaim;
 use crate::clock::{Clock, Moment};
 use crate::sync::process::Process;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -33,8 +35,8 @@ pub(crate) struct SharedSlots {
     pub(crate) options: SlotOptions,
     /// Reports have their key, as this function shows it.
     pub(crate) shown_key: Option<ShownKey>,
-    /// The number of instances, if calls are decided by shares while the store fails.
-    pub(crate) instances: Option<NonZeroU32>,
+    /// The number of instances, which have a share each while the store fails.
+    pub(crate) instances: NonZeroU32,
     id: Mutex<SlotProcessId>,
     /// The number of the next message.
     next_number: AtomicU32,
@@ -90,6 +92,8 @@ pub(crate) enum QueuedOutcome {
 pub(crate) struct HeldSlot {
     slots: Arc<SlotsOfKey>,
     start: SlotStart,
+    /// The metric has it.
+    is_counted: bool,
 }
 
 /// A call in the queue of its key.
@@ -105,7 +109,7 @@ impl SharedSlots {
         outbox: Box<dyn SlotOutbox>,
         options: SlotOptions,
         shown_key: Option<ShownKey>,
-        instances: Option<NonZeroU32>,
+        instances: NonZeroU32,
     ) -> Self {
         let (id, next_number) = (Mutex::new(new_id()), AtomicU32::new(1));
         Self { outbox, options, shown_key, instances, id, next_number }
@@ -146,9 +150,9 @@ impl SlotTerms {
     }
 }
 
-/// A random id of a process: the keys of each hasher are other random numbers.
+/// A random id of a process. The keys of each hasher are other random numbers, but those of a child of `fork`.
 fn new_id() -> SlotProcessId {
-    RandomState::new().build_hasher().finish().to_be_bytes()
+    RandomState::new().hash_one(process::id()).to_be_bytes()
 }
 
 /// The state of the slots of a key, as this process knows it.
@@ -183,38 +187,37 @@ impl SlotsOfKey {
     }
 
     /// Starts a call if it need not wait.
-    pub(crate) fn enter(self: &Arc<Self>, max: u16, cost: u16) -> Option<HeldSlot> {
-        self.start(|slots, now| slots.enter(now, max, cost))
+    pub(crate) fn enter(self: &Arc<Self>, max: u16, claim: SlotClaim) -> Option<HeldSlot> {
+        self.start(|slots, now, outcomes| slots.enter(now, max, claim, outcomes))
     }
 
     /// Starts a call that the store could not decide, within this process's share.
     pub(crate) fn enter_by_share(self: &Arc<Self>, cost: u16) -> Option<HeldSlot> {
-        self.start(|slots, now| slots.enter_by_share(now, cost))
+        self.start(|slots, now, _| slots.enter_by_share(now, cost))
     }
 
     /// Starts a call that the store could not decide, whatever runs.
     pub(crate) fn enter_unlimited(self: &Arc<Self>, cost: u16) -> Option<HeldSlot> {
-        self.start(|slots, now| Some(slots.enter_unlimited(now, cost)))
+        self.start(|slots, now, _| Some(slots.enter_unlimited(now, cost)))
     }
 
-    fn start(self: &Arc<Self>, start: impl FnOnce(&mut CallSlots, Moment) -> Option<SlotStart>) -> Option<HeldSlot> {
-        let now = self.terms.now();
-        let mut state = lock(&self.state);
-        let start = start(&mut state.slots, now)?;
-        self.order_look(now, state);
-        Some(HeldSlot::new(self, start))
+    fn start(
+        self: &Arc<Self>,
+        start: impl FnOnce(&mut CallSlots, Moment, &mut CallOutcomes) -> Option<SlotStart>,
+    ) -> Option<HeldSlot> {
+        self.change(None, start).map(|start| HeldSlot::new(self, start).counted())
     }
 
     /// Queues a call that [`enter`](Self::enter) has not started. `None` if there is no one to ask: it does not wait,
     /// and either this process decides alone, or others wait here.
-    pub(crate) fn queue(self: &Arc<Self>, cost: u16, waits: bool) -> Option<QueuedSlot> {
+    pub(crate) fn queue(self: &Arc<Self>, claim: SlotClaim, waits: bool) -> Option<QueuedSlot> {
         let now = self.terms.now();
         let mut state = lock(&self.state);
         if !waits && (self.terms.store.is_none() || state.slots.waiting() > 0) {
             return None;
         }
         let (sender, outcome) = oneshot::channel();
-        let id = state.slots.queue(cost, waits, sender);
+        let id = state.slots.queue(claim, waits, sender);
         self.order_look(now, state);
         Some(QueuedSlot { slots: Arc::clone(self), id, outcome, is_done: false })
     }
@@ -276,17 +279,18 @@ impl SlotsOfKey {
         (step.message.map(|message| DueMessage { process, message }), step.lost)
     }
 
-    /// Uses the reply to a message. Returns the slots of running calls that are lost just now.
-    pub(crate) fn replied(self: &Arc<Self>, sent: &DueMessage, reply: &SlotReply) -> u32 {
+    /// Uses the reply to a message. Returns the slots of running calls that are lost just now, and whether the store has
+    /// no place for this process.
+    pub(crate) fn replied(self: &Arc<Self>, sent: &DueMessage, reply: &SlotReply) -> (u32, bool) {
         let (number, store) = (sent.message.number, self.terms.store.as_ref());
         let has_notices = store.is_some_and(|store| store.outbox.has_notices());
         let replied =
             |slots: &mut CallSlots, now, outcomes: &mut _| slots.replied(now, number, reply, has_notices, outcomes);
-        let (lost, is_cloned) = self.change(None, replied);
-        if let Some(store) = store.filter(|_| is_cloned) {
+        let (lost, state) = self.change(None, replied);
+        if let (Some(store), Some(MessageState::Stale)) = (store, state) {
             store.replace_id(sent.process);
         }
-        lost
+        (lost, state == Some(MessageState::Full))
     }
 
     /// Uses the failure of a message.
@@ -306,12 +310,12 @@ impl SlotsOfKey {
 
     /// Notes that the store has failed or has lost data, whether a message of this key was on its way or not.
     pub(crate) fn store_failed(self: &Arc<Self>) {
-        self.change(None, |slots, now, _| slots.grant_mut().map(|grant| grant.store_failed(now)));
+        self.change(None, |slots, now, _| slots.store_failed(now));
     }
 
     /// Asks the store at once: it may have free slots, or others may wait for those of this process.
     pub(crate) fn wake(self: &Arc<Self>) {
-        self.change(None, |slots, _, _| slots.grant_mut().map(SlotGrant::woken));
+        self.change(None, |slots, _, _| slots.woken());
     }
 }
 
@@ -323,16 +327,29 @@ fn no_store() -> Error {
 
 impl HeldSlot {
     fn new(slots: &Arc<SlotsOfKey>, start: SlotStart) -> Self {
-        metrics::slots_held(start.cost.into());
-        Self { slots: Arc::clone(slots), start }
+        Self { slots: Arc::clone(slots), start, is_counted: false }
+    }
+
+    /// The slots that were free after its start, as far as this process knew.
+    pub(crate) fn free_after(&self) -> u32 {
+        self.start.free
+    }
+
+    /// Counts it as held, on a thread of its caller: a recorder of metrics is code of the program.
+    fn counted(mut self) -> Self {
+        metrics::slots_held(self.start.cost.into());
+        self.is_counted = true;
+        self
     }
 }
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
-        let Self { slots, start } = self;
+        let Self { slots, start, is_counted } = self;
         if slots.terms.process.is_this() {
-            metrics::slots_held(-i32::from(start.cost));
+            if *is_counted {
+                metrics::slots_held(-i32::from(start.cost));
+            }
             slots.change(None, |slots, now, outcomes| slots.leave(now, *start, outcomes));
         }
     }
@@ -342,11 +359,16 @@ impl Future for QueuedSlot {
     type Output = QueuedOutcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<QueuedOutcome> {
-        let outcome = Pin::new(&mut self.outcome).poll(context);
-        outcome.map(|outcome| {
-            self.is_done = true;
+        if let Err(error) = self.slots.terms.process.check() {
+            return Poll::Ready(QueuedOutcome::Failed(error));
+        }
+        let outcome = ready!(Pin::new(&mut self.outcome).poll(context));
+        self.is_done = true;
+        Poll::Ready(match outcome {
+            Ok(QueuedOutcome::Entered(slot)) => QueuedOutcome::Entered(slot.counted()),
+            Ok(outcome) => outcome,
             // A call whose outcome is lost has no slot.
-            outcome.unwrap_or_else(|_| QueuedOutcome::Failed(no_store()))
+            Err(_) => QueuedOutcome::Failed(no_store()),
         })
     }
 }

@@ -114,7 +114,7 @@ impl Limiter {
     /// # Cancel safety
     /// A future that is dropped before it is done holds nothing.
     pub async fn enter(&self, key: &Key, limit: &Limit) -> Result<Entry, Error> {
-        self.enter_all(&[(key, limit, 1)]).await
+        self.enter_n(key, limit, 1).await
     }
 
     /// Takes `cost` slots, all of them or none: see [`enter`](Limiter::enter).
@@ -127,7 +127,10 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`enter`](Limiter::enter).
     pub async fn enter_n(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Entry, Error> {
-        self.enter_all(&[(key, limit, cost)]).await
+        if let Some((allowed, held)) = self.inside().try_enter(key, limit, cost) {
+            return Ok(Entry::Entered(Entered { allowed, held }));
+        }
+        Box::pin(self.enter_all(&[(key, limit, cost)])).await
     }
 
     /// Takes the slots and permits of several limits, all of them or none. Each limit is a `(key, limit, cost)`: see
@@ -165,7 +168,10 @@ impl Limiter {
     /// As for [`enter_wait`](Limiter::enter_wait).
     pub async fn enter_wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Entry, Error> {
         let (inside, requests) = (self.inside(), [Request::new(key, *limit, cost)]);
-        inside.enter(|| Ok(inside.rules.plan_direct(DIRECT_CALL, &requests)), max_wait).await
+        if let Some((allowed, held)) = inside.try_enter(key, limit, cost) {
+            return Ok(Entry::Entered(Entered { allowed, held }));
+        }
+        Box::pin(inside.enter(|| Ok(inside.rules.plan_direct(DIRECT_CALL, &requests)), max_wait)).await
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::concurrency::{
-    HeldSlot, HeldSlots, QueuedOutcome, QueuedSlot, SharedSlots, SlotHolder, SlotTable, SlotsOfKey,
+    HeldSlot, HeldSlots, QueuedOutcome, QueuedSlot, SharedSlots, SlotClaim, SlotHolder, SlotOutlook, SlotTable,
+    SlotsOfKey,
 };
 use crate::decision::{DIRECT_CALL, DecisionContext, Resolution};
 use crate::error::{OnError, Source};
@@ -17,7 +18,7 @@ use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Inside, Limiter, RuleDecision};
 use crate::request::{CallOptions, CountedReply, Request, StoreReply};
 use crate::rule::{Plan, RuleRequests, SlotRequests};
-use crate::{Allowed, Decision, Error, Key, Limit, metrics};
+use crate::{Allowed, Decision, Error, ErrorKind, Key, Limit, metrics};
 
 /// The time until a call of a key could start of which this process has had none.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -79,9 +80,23 @@ impl Inside {
     fn shared_slots(&self) -> Option<SharedSlots> {
         let Backend::Guarded(guard) = &self.backend else { return None };
         let outbox = guard.slot_outbox(&self.clock)?;
-        let instances = (self.default_options().on_error == OnError::Standby).then_some(self.instances);
         let shown_key = self.exposes_keys.then(|| guard.shown_key());
-        Some(SharedSlots::new(outbox, self.slot_options.clone(), shown_key, instances))
+        Some(SharedSlots::new(outbox, self.slot_options.clone(), shown_key, self.instances))
+    }
+
+    /// Takes slots that are free, for a direct call while no rule has settings. `None` leaves the call to
+    /// [`take_slots`](Self::take_slots).
+    pub(super) fn try_enter(&self, key: &Key, limit: &Limit, cost: u32) -> Option<(Allowed, HeldSlots)> {
+        if !limit.is_concurrent() || self.rules.has_settings() || self.rules.switch().is_some() {
+            return None;
+        }
+        let (max, cost) = (u16::try_from(limit.max()).ok()?, u16::try_from(cost).ok().filter(|cost| *cost > 0)?);
+        let slot = self.slot_table().slots_of(key).enter(max, SlotClaim::new(cost, self.default_options()))?;
+        let requests = [Request::new(key, *limit, cost.into())];
+        let (context, mut held) = (DecisionContext::direct(&requests), HeldSlots::new());
+        let mut decision = self.slot_decision(context, 0, SlotDecision::held(slot, Source::Store), &mut held);
+        self.report(context, &mut decision);
+        Some((decision.into_result().ok()?, held))
     }
 
     /// Takes the slots of a call; one that waits does so until `deadline`. A denial by any of them frees those before
@@ -187,11 +202,7 @@ impl Inside {
                 Ok(holders) => holders.iter().map(|holder| u32::from(holder.slots)).sum(),
                 Err(error) => {
                     let resolution = apply_policy(&self.observers, error, options.on_error, |_| None)?;
-                    let slot = match resolution {
-                        Resolution::FailedOpen => Ok(None),
-                        _ => Err(Some(Duration::from_secs(1))),
-                    };
-                    return Ok(SlotDecision { slot, source: Source::Policy, free: 0 });
+                    return Ok(SlotDecision::by_policy(&resolution));
                 }
             },
         };
@@ -253,15 +264,21 @@ impl Inside {
             _ => return Ok(SlotDecision::denied(None, Source::Store)),
         };
         let slots = self.slot_table().slots_of(call.key);
-        if let Some(held) = slots.enter(max, cost) {
-            return Ok(SlotDecision::held(held, &slots, Source::Store));
+        let claim = SlotClaim::new(cost, options);
+        if let Some(held) = slots.enter(max, claim) {
+            return Ok(SlotDecision::held(held, Source::Store));
         }
-        let Some(queued) = slots.queue(cost, deadline.is_some()) else {
-            return Ok(SlotDecision::denied(Some(slots.outlook().retry_after), Source::Store));
+        let Some(queued) = slots.queue(claim, deadline.is_some()) else {
+            return Ok(SlotDecision::too_few(&slots, Source::Store));
         };
         match self.outcome_of(queued, deadline).await {
-            QueuedOutcome::Entered(held) => Ok(SlotDecision::held(held, &slots, Source::Store)),
-            QueuedOutcome::Denied => Ok(SlotDecision::denied(Some(slots.outlook().retry_after), Source::Store)),
+            QueuedOutcome::Entered(held) => Ok(SlotDecision::held(held, Source::Store)),
+            QueuedOutcome::Denied => Ok(SlotDecision::too_few(&slots, Source::Store)),
+            // The locks of the parent's slots may be held for ever.
+            QueuedOutcome::Failed(error) if error.kind() == ErrorKind::Forked => {
+                let resolution = apply_policy(&self.observers, error, options.on_error, |_| None)?;
+                Ok(SlotDecision::by_policy(&resolution))
+            }
             QueuedOutcome::Failed(error) => self.enter_by_policy(error, &slots, cost, options.on_error),
         }
     }
@@ -295,15 +312,14 @@ impl Inside {
                 CountedReply::from_standby(StoreReply { allowed: by_share.is_some(), ..StoreReply::ALLOWED })
             })
         })?;
-        let retry_after = Some(slots.outlook().retry_after);
         Ok(match (resolution, by_share) {
             (Resolution::FailedOpen, _) => {
                 let held = slots.enter_unlimited(cost);
                 SlotDecision { slot: Ok(held), source: Source::Policy, free: 0 }
             }
-            (_, Some(held)) => SlotDecision::held(held, slots, Source::Standby),
-            (Resolution::Counted(_), None) => SlotDecision::denied(retry_after, Source::Standby),
-            _ => SlotDecision::denied(Some(Duration::from_secs(1)), Source::Policy),
+            (_, Some(held)) => SlotDecision::held(held, Source::Standby),
+            (Resolution::Counted(_), None) => SlotDecision::too_few(slots, Source::Standby),
+            (resolution, None) => SlotDecision::by_policy(&resolution),
         })
     }
 
@@ -339,12 +355,28 @@ impl Inside {
 }
 
 impl SlotDecision {
-    fn held(slot: HeldSlot, slots: &SlotsOfKey, source: Source) -> Self {
-        Self { slot: Ok(Some(slot)), source, free: slots.outlook().free }
+    fn held(slot: HeldSlot, source: Source) -> Self {
+        let free = slot.free_after();
+        Self { slot: Ok(Some(slot)), source, free }
     }
 
     fn denied(retry_after: Option<Duration>, source: Source) -> Self {
         Self { slot: Err(retry_after), source, free: 0 }
+    }
+
+    /// A denial of a call for which too few slots are free.
+    fn too_few(slots: &SlotsOfKey, source: Source) -> Self {
+        let SlotOutlook { free, retry_after, .. } = slots.outlook();
+        Self { slot: Err(Some(retry_after)), source, free }
+    }
+
+    /// The decision about a call that takes no slots, because no store knows of them.
+    fn by_policy(resolution: &Resolution) -> Self {
+        let slot = match resolution {
+            Resolution::FailedOpen => Ok(None),
+            _ => Err(Some(Duration::from_secs(1))),
+        };
+        Self { slot, source: Source::Policy, free: 0 }
     }
 }
 

@@ -15,7 +15,6 @@ pub(super) struct SlotJudge {
     /// The slots of calls that were lost.
     pub(super) lost: u64,
     pub(super) started: u64,
-    has_lost_data: bool,
 }
 
 #[derive(Default)]
@@ -31,7 +30,7 @@ struct JudgedProcess {
 impl SlotJudge {
     pub(super) fn new(max: u16, processes: usize) -> Self {
         let processes = (0..processes).map(|_| JudgedProcess::default()).collect();
-        Self { max, processes, most_above: 0, lost: 0, started: 0, has_lost_data: false }
+        Self { max, processes, most_above: 0, lost: 0, started: 0 }
     }
 
     pub(super) fn started(&mut self, process: usize, call: usize, cost: u16) {
@@ -39,9 +38,7 @@ impl SlotJudge {
         self.processes[process].calls.insert(call, cost);
         let in_use: u32 =
             self.processes.iter().flat_map(|process| process.calls.values()).map(|cost| u32::from(*cost)).sum();
-        if !self.has_lost_data {
-            self.most_above = self.most_above.max(in_use.saturating_sub(self.max.into()));
-        }
+        self.most_above = self.most_above.max(in_use.saturating_sub(self.max.into()));
     }
 
     pub(super) fn ended(&mut self, process: usize, call: usize) {
@@ -74,10 +71,5 @@ impl SlotJudge {
                 *cost = 0;
             }
         }
-    }
-
-    /// The server has lost its data, so more calls may run for a while.
-    pub(super) fn lost_data(&mut self) {
-        self.has_lost_data = true;
     }
 }

@@ -22,7 +22,6 @@ fn scenario(random: &mut Random, is_hard: bool) -> SlotScenario {
         faults: if is_hard { 8 } else { 1 },
         steps_back: true,
         lowers_max: is_hard && any(&[0, 0, 1]) == 1,
-        loses_data: false,
         length: 5 * SLOT_TIME,
     }
 }
@@ -36,6 +35,7 @@ fn run_schedules(count: u64, is_hard: bool) -> u64 {
         world.run();
         let above = world.judge.most_above;
         assert_eq!(above, 0, "seed {seed}, hard {is_hard}: {:?}", world.scenario);
+        assert!(world.all_are_taken(), "seed {seed}, hard {is_hard}: slots are gone: {:?}", world.scenario);
         started += world.judge.started;
         lost += world.judge.lost;
     }

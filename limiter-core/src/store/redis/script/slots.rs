@@ -100,10 +100,9 @@ fn decode_reply(bytes: &[u8; REPLY_BYTES]) -> Option<SlotReply> {
     let mut bytes = bytes.iter();
     let state = match number::<1>(&mut bytes)? {
         0 => MessageState::Fresh,
-        1 => MessageState::Again,
-        2 => MessageState::Stale,
-        3 => MessageState::Full,
-        4 => MessageState::Damaged,
+        1 => MessageState::Stale,
+        2 => MessageState::Full,
+        3 => MessageState::Damaged,
         _ => return None,
     };
     let reply = SlotReply {

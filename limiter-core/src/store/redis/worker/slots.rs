@@ -165,7 +165,7 @@ impl Worker {
             Ok(reply) => match decode_messages(&reply, batch.len()) {
                 Ok(replies) => {
                     for ((slots, _, due), reply) in batch.iter().zip(&replies) {
-                        report_lost(slots, slots.replied(due, reply));
+                        report_lost(slots, slots.replied(due, reply).0);
                     }
                 }
                 Err(error) => fail_all(&batch, &error),

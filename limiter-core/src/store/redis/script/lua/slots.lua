@@ -21,13 +21,13 @@
 -- Notices  The key is published on the channel of a process that should send a message
 -- Clock    the server's, by TIME
 -- Expiry   1 to 2 s after the last end
--- Atomic   because a script is. A message may be executed twice. One that is repeated or late writes nothing
+-- Atomic   because a script is. A message whose number is not new writes nothing
 local HEAD, ENTRY, MESSAGE, VERSION, MAX_ENTRIES, WRAP, NEVER = 24, 32, 19, 1, 1024, 4294967296, 4294967295
 -- Up to this size a value is written as a whole, since that is one command.
 local MAX_WHOLE_BYTES = 100
 -- The longest time in which a process without slots waits for the next message.
 local MAX_WAIT_MS = 2000
-local FRESH, AGAIN, STALE, FULL, DAMAGED = 0, 1, 2, 3, 4
+local FRESH, STALE, FULL, DAMAGED = 0, 1, 2, 3
 local unpack, pack, sub, find, call, now = struct.unpack, struct.pack, string.sub, string.find, redis.call, now_floor
 
 -- Reads a value: false if there is none. The second result is true if it is damaged, the third an error of the server.
@@ -185,7 +185,7 @@ for index = 1, #KEYS do
     own_number, own_slots, own_waiting, own_since = unpack('>I4I2xxI2xxI6', value, own + 14)
     others = others - 1
     local lead = (own_number - number) % WRAP
-    state = lead == 0 and AGAIN or lead < WRAP / 2 and STALE or FRESH
+    state = lead < WRAP / 2 and STALE or FRESH
   elseif others >= MAX_ENTRIES then
     -- Calls that run must count. It gets no more, and does not wait.
     state, wanted, waiting = FULL, run, 0
@@ -198,8 +198,7 @@ for index = 1, #KEYS do
   local share = claimants > 1 and (max - max % claimants) / claimants or max
   local least_share = share > 1 and share or 1
   local room = max > in_use and max - in_use or 0
-  local is_fresh = state ~= AGAIN and state ~= STALE
-  local granted = state == AGAIN and own_slots or 0
+  local is_fresh, granted = state ~= STALE, 0
   local ahead, others_wait, latest, first_other, is_hungry, floor = 0, 0, now, nil, false, run
   if is_fresh then
     if own then

@@ -77,7 +77,6 @@ impl StoredSlots {
         let others: Vec<StoredEntry> = entries.iter().filter(|entry| entry.process != process).copied().collect();
         let SlotMessage { number, run, hold, mut want, least, mut waiting, max, slot_time, asks_again } = *message;
         let state = match own {
-            Some(own) if own.number == number => MessageState::Again,
             Some(own) if own.number.wrapping_sub(number) < 1 << 31 => MessageState::Stale,
             None if self.is_damaged => MessageState::Damaged,
             None if others.len() >= MAX_ENTRIES => {
@@ -105,7 +104,6 @@ impl StoredSlots {
         };
         let mut notices = Vec::new();
         match state {
-            MessageState::Again => reply.granted = own.map_or(0, |own| own.slots),
             MessageState::Stale => {}
             MessageState::Fresh | MessageState::Full | MessageState::Damaged => {
                 let floor = own.map_or(run, |own| hold.min(own.slots.max(run)));
