@@ -330,6 +330,10 @@ impl HeldSlot {
         Self { slots: Arc::clone(slots), start, is_counted: false }
     }
 
+    pub(crate) fn started_at(&self) -> Moment {
+        self.start.at
+    }
+
     /// The slots that were free after its start, as far as this process knew.
     pub(crate) fn free_after(&self) -> u32 {
         self.start.free

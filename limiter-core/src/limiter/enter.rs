@@ -208,6 +208,20 @@ impl Limiter {
     pub fn enter_wait_blocking(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Entry, Error> {
         block_on(self.enter_wait(key, limit, max_wait))
     }
+
+    /// [`enter_wait_n`](Limiter::enter_wait_n) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    pub fn enter_wait_n_blocking(
+        &self,
+        key: &Key,
+        limit: &Limit,
+        cost: u32,
+        max_wait: Duration,
+    ) -> Result<Entry, Error> {
+        block_on(self.enter_wait_n(key, limit, cost, max_wait))
+    }
 }
 
 impl Named<'_> {
@@ -219,7 +233,7 @@ impl Named<'_> {
     /// # Cancel safety
     /// As for [`Limiter::enter`].
     pub async fn enter(&self, key: &Key, limit: &Limit) -> Result<Entry, Error> {
-        self.enter_all(&[(key, limit, 1)], Duration::ZERO).await
+        self.enter_n(key, limit, 1).await
     }
 
     /// [`Limiter::enter_n`] under the rule.
@@ -230,7 +244,18 @@ impl Named<'_> {
     /// # Cancel safety
     /// As for [`Limiter::enter`].
     pub async fn enter_n(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Entry, Error> {
-        self.enter_all(&[(key, limit, cost)], Duration::ZERO).await
+        self.enter_all(&[(key, limit, cost)]).await
+    }
+
+    /// [`Limiter::enter_all`] under the rule.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check_all`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::enter_all`].
+    pub async fn enter_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Entry, Error> {
+        self.enter_planned(limits, Duration::ZERO).await
     }
 
     /// [`Limiter::enter_wait`] under the rule.
@@ -252,7 +277,7 @@ impl Named<'_> {
     /// # Cancel safety
     /// As for [`Limiter::enter_wait`].
     pub async fn enter_wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Entry, Error> {
-        self.enter_all(&[(key, limit, cost)], max_wait).await
+        self.enter_planned(&[(key, limit, cost)], max_wait).await
     }
 
     /// [`enter`](Named::enter) for code that is not async.
@@ -263,6 +288,14 @@ impl Named<'_> {
         block_on(self.enter(key, limit))
     }
 
+    /// [`enter_n`](Named::enter_n) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check`].
+    pub fn enter_n_blocking(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Entry, Error> {
+        block_on(self.enter_n(key, limit, cost))
+    }
+
     /// [`enter_wait`](Named::enter_wait) for code that is not async.
     ///
     /// # Errors
@@ -271,7 +304,7 @@ impl Named<'_> {
         block_on(self.enter_wait(key, limit, max_wait))
     }
 
-    async fn enter_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Entry, Error> {
+    async fn enter_planned(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Entry, Error> {
         let inside = self.inside();
         inside.enter(|| self.plan(inside, limits), max_wait).await
     }

@@ -333,7 +333,8 @@ impl Inside {
     ) -> Decision {
         let SlotDecision { slot, source, free } = decision;
         let retry_after = slot.as_ref().map_or_else(|retry_after| *retry_after, |_| Some(Duration::ZERO));
-        let stamp = self.clock.now().micros();
+        let started_at = slot.as_ref().ok().and_then(Option::as_ref).map(HeldSlot::started_at);
+        let stamp = started_at.unwrap_or_else(|| self.clock.now()).micros();
         let reply = StoreReply {
             allowed: slot.is_ok(),
             request_index,

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use limiter_testkit::{Ended, ForkLibrary, RedisServer, fork, unique};
-use rate_limited::{Entered, Limiter, OnError};
+use rate_limited::{Entered, Key, Limiter, OnError};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
@@ -191,6 +191,22 @@ fn fork_with_slots() {
     let enter = || limiter.enter_blocking(&key, &limit).expect("a decision");
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let taken = || runtime().block_on(in_use(&limiter, &key));
+    // Children of a process without slots are processes of their own.
+    let child_that_enters = |expected: bool| {
+        let child = fork(|| {
+            let entry = limiter.enter_blocking(&Key::new("b"), &concurrent(2)).expect("a decision");
+            assert_eq!(entry.is_entered(), expected);
+            // Its slot stays in use when it ends.
+            std::mem::forget(entry);
+            1
+        });
+        assert_eq!(child.wait_timeout(2 * LONG_DEADLINE), Ended::Returned(1));
+    };
+    child_that_enters(true);
+    child_that_enters(true);
+    assert_eq!(processes_in_value(&server), 2);
+    child_that_enters(false);
+    server.command(&["FLUSHALL"]);
     let mut held = vec![enter(), enter()];
     assert!(held.iter().all(rate_limited::Entry::is_entered));
     let child = fork(|| {
