@@ -205,7 +205,16 @@ async fn slots_of_a_damaged_value_are_registered_again() {
 
 #[tokio::test]
 async fn processes_without_notices_wait_by_polling() {
-    let rules = "~* resetchannels +@all -publish -subscribe -psubscribe";
+    assert_waits_by_polling("~* resetchannels +@all -publish -subscribe -psubscribe").await;
+}
+
+/// Such a process would be told by others, but its own kind cannot tell it.
+#[tokio::test]
+async fn processes_that_may_not_publish_wait_by_polling() {
+    assert_waits_by_polling("~* &* +@all -publish").await;
+}
+
+async fn assert_waits_by_polling(rules: &str) {
     let server = RedisServer::builder().user_with_rules("app", "pw", rules).start();
     let [one, other] = fleet(&server).await;
     let (key, limit) = (key("a"), concurrent(1));
