@@ -103,8 +103,6 @@ const KEPT_FOR_DENIED: Duration = Duration::from_millis(20);
 const SMALL: u16 = 64;
 /// The part of the free slots that a reserve has.
 const RESERVE: u32 = 16;
-/// The time after a failure until the next message.
-const RETRY: Duration = Duration::from_millis(100);
 /// The time between two denials of calls that come often.
 const OFTEN: Duration = Duration::from_millis(100);
 /// The time between two messages of a process that waits and is told of free slots.
@@ -116,9 +114,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SLOT_TIME_UNIT: Duration = Duration::from_millis(10);
 
 impl SlotGrant {
-    pub(crate) fn new(slot_time: Duration, instances: NonZeroU32) -> Self {
+    /// `failed_at` is the instant of the store's last failure.
+    pub(crate) fn new(slot_time: Duration, instances: NonZeroU32, failed_at: Moment) -> Self {
+        let slot_time = SLOT_TIME_UNIT * u32::from(slot_time_units(slot_time));
         Self {
-            slot_time: SLOT_TIME_UNIT * u32::from(slot_time_units(slot_time)),
+            slot_time,
             allow: 0,
             end: Moment::PAST,
             held: 0,
@@ -136,7 +136,7 @@ impl SlotGrant {
             has_mark: false,
             lost: 0,
             generation: 0,
-            unsure_until: Moment::PAST,
+            unsure_until: failed_at.after(slot_time),
             instances,
         }
     }
@@ -354,14 +354,15 @@ impl SlotGrant {
         Some(asked)
     }
 
-    /// Uses the failure of a message. Returns whether it was the one on its way.
-    pub(super) fn failed(&mut self, now: Moment, number: u32, running: u32) -> bool {
+    /// Uses the failure of a message. The next one is sent after the time `retry`, unless calls wait for its reply.
+    /// Returns whether it was the one on its way.
+    pub(super) fn failed(&mut self, now: Moment, number: u32, running: u32, retry: Duration) -> bool {
         let Some(sent) = self.in_flight.take_if(|sent| sent.number == number) else { return false };
         self.store_failed(now, running);
         // The store may have granted what it wanted. A mark ends by itself.
         self.must_send |= sent.want > 0;
         self.has_mark &= self.must_send;
-        self.retry_at = now.after(RETRY);
+        self.retry_at = now.after(retry.min(self.slot_time / 6));
         true
     }
 }

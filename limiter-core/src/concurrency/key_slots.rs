@@ -65,6 +65,11 @@ impl<C> KeySlots<C> {
         self.running
     }
 
+    /// Returns whether calls wait for a slot, or for a reply.
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// The slots that waiting calls need.
     pub(crate) fn waiting(&self) -> u64 {
         self.queue.waiting()
@@ -206,8 +211,8 @@ impl<C> KeySlots<C> {
     }
 
     /// Uses the failure of a message: no queued call waits for a store that fails.
-    pub(crate) fn failed(&mut self, now: Moment, number: u32, outcomes: &mut Outcomes<C>) {
-        if self.grant.as_mut().is_some_and(|grant| grant.failed(now, number, self.running)) {
+    pub(crate) fn failed(&mut self, now: Moment, number: u32, retry: Duration, outcomes: &mut Outcomes<C>) {
+        if self.grant.as_mut().is_some_and(|grant| grant.failed(now, number, self.running, retry)) {
             outcomes.extend(self.queue.remove_where(|_| true).into_iter().map(|call| (call, SlotOutcome::Failed)));
         }
     }
@@ -254,6 +259,8 @@ mod tests {
 
     use super::*;
 
+    const RETRY: Duration = Duration::from_millis(100);
+
     /// A mark without a call would keep slots from others.
     #[test]
     fn a_process_whose_last_call_waits_no_longer_leaves_the_line() {
@@ -280,12 +287,12 @@ mod tests {
         let (mut slots, claim) = (new_slots(), SlotClaim { cost: 1, is_by_share: false });
         slots.queue(claim, false, ());
         slots.look(now, || 1).message.expect("a call asks");
-        slots.failed(now, 1, &mut outcomes);
+        slots.failed(now, 1, RETRY, &mut outcomes);
         assert_eq!(outcomes, [((), SlotOutcome::Failed)]);
         now = slots.next_look();
         let message = slots.look(now, || 2).message.expect("the store may keep a slot for it");
         assert_eq!((message.want, message.waiting), (0, 0));
-        slots.failed(now, 2, &mut outcomes);
+        slots.failed(now, 2, RETRY, &mut outcomes);
         assert!(slots.is_unused() && slots.next_look() == Moment::NEVER);
     }
 
@@ -329,7 +336,7 @@ mod tests {
     }
 
     fn new_slots<C>() -> KeySlots<C> {
-        KeySlots::new(Some(SlotGrant::new(Duration::from_secs(10), NonZeroU32::MIN)))
+        KeySlots::new(Some(SlotGrant::new(Duration::from_secs(10), NonZeroU32::MIN, Moment::PAST)))
     }
 
     fn reply(granted: u16, in_use: u32) -> SlotReply {

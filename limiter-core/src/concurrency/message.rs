@@ -25,6 +25,12 @@ pub(crate) struct SlotMessage {
     pub(crate) asks_again: bool,
 }
 
+impl SlotMessage {
+    pub(crate) fn slot_time(&self) -> Duration {
+        Duration::from_millis(u64::from(self.slot_time) * 10)
+    }
+}
+
 /// The reply to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotReply {

@@ -29,6 +29,8 @@ const TIMEOUT: u64 = 100 * MS;
 const QUIET_TIME: u64 = 30 * SLOT_TIME;
 /// The time in which a call gets all slots, if no other call runs.
 const TAKE_TIME: u64 = SLOT_TIME;
+/// The time after a failure until the next message.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The faults of a schedule, and the use that its processes make of the slots.
 #[derive(Clone, Debug)]
@@ -274,7 +276,7 @@ impl World {
             SlotEvent::Reply { sent, reply } => self.reply(&sent, &reply),
             SlotEvent::Timeout(sent) => {
                 let (process, now, mut outcomes) = (sent.process, self.own_clock(sent.process), Outcomes::new());
-                self.processes[process].slots.failed(now, sent.message.number, &mut outcomes);
+                self.processes[process].slots.failed(now, sent.message.number, RETRY, &mut outcomes);
                 self.tell(process, outcomes);
             }
             SlotEvent::Notice { process, .. } => {
@@ -459,7 +461,7 @@ impl SlotEvent {
 }
 
 fn new_slots() -> KeySlots<usize> {
-    KeySlots::new(Some(SlotGrant::new(Duration::from_micros(SLOT_TIME), NonZeroU32::MIN)))
+    KeySlots::new(Some(SlotGrant::new(Duration::from_micros(SLOT_TIME), NonZeroU32::MIN, Moment::PAST)))
 }
 
 fn moment(micros: u64) -> Moment {

@@ -19,6 +19,11 @@ impl SlotClaim {
     }
 }
 
+#[cfg(all(test, not(limiter_loom)))]
+impl SlotClaim {
+    pub(crate) const ONE: Self = Self { cost: 1, is_by_share: false };
+}
+
 /// The queue of a key. `C` tells a call its outcome.
 #[derive(Debug)]
 pub(super) struct SlotQueue<C> {

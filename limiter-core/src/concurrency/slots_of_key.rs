@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -40,6 +40,10 @@ pub(crate) struct SharedSlots {
     id: Mutex<SlotProcessId>,
     /// The number of the next message.
     next_number: AtomicU32,
+    /// The last failure of the store, in microseconds of the clock.
+    failed_at: AtomicU64,
+    /// A key without a place for this process was reported.
+    has_reported_full: AtomicBool,
 }
 
 /// Returns a key as users see it.
@@ -111,8 +115,16 @@ impl SharedSlots {
         shown_key: Option<ShownKey>,
         instances: NonZeroU32,
     ) -> Self {
-        let (id, next_number) = (Mutex::new(new_id()), AtomicU32::new(1));
-        Self { outbox, options, shown_key, instances, id, next_number }
+        Self {
+            outbox,
+            options,
+            shown_key,
+            instances,
+            id: Mutex::new(new_id()),
+            next_number: AtomicU32::new(1),
+            failed_at: AtomicU64::new(0),
+            has_reported_full: AtomicBool::new(false),
+        }
     }
 
     fn id(&self) -> SlotProcessId {
@@ -125,6 +137,16 @@ impl SharedSlots {
         if *id == old {
             *id = new_id();
         }
+    }
+
+    /// The slots of a key that this process has not used yet.
+    fn new_grant(&self) -> SlotGrant {
+        let failed_at = Moment::PAST.after(Duration::from_micros(self.failed_at.load(Ordering::Relaxed)));
+        SlotGrant::new(self.options.slot_time, self.instances, failed_at)
+    }
+
+    fn note_failure(&self, now: Moment) {
+        self.failed_at.fetch_max(now.micros(), Ordering::Relaxed);
     }
 
     fn next_number(&self) -> u32 {
@@ -173,7 +195,7 @@ pub(crate) struct DueMessage {
 
 impl SlotsOfKey {
     pub(super) fn new(key: Key, terms: Arc<SlotTerms>) -> Self {
-        let grant = terms.store.as_ref().map(|store| SlotGrant::new(store.options.slot_time, store.instances));
+        let grant = terms.store.as_ref().map(SharedSlots::new_grant);
         let state = LockedSlots { slots: KeySlots::new(grant), look_at: Moment::NEVER };
         Self { key, terms, state: Mutex::new(state) }
     }
@@ -264,15 +286,18 @@ impl SlotsOfKey {
 // The side of the store.
 
 impl SlotsOfKey {
-    /// Looks at the slots, as ordered for this instant. Returns the message that is due, and the slots of running calls
-    /// that are lost just now. Nothing is due for an order before the last one.
-    pub(crate) fn look(self: &Arc<Self>, ordered: Moment) -> (Option<DueMessage>, u32) {
+    /// Notes that the ordered look has come: a later change orders another one. Returns whether calls wait for it.
+    pub(crate) fn begin_look(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.look_at = Moment::NEVER;
+        state.slots.has_queue()
+    }
+
+    /// Looks at the slots. Returns the message that is due, and the slots of running calls that are lost just now.
+    pub(crate) fn look(self: &Arc<Self>) -> (Option<DueMessage>, u32) {
         let Some(store) = &self.terms.store else { return (None, 0) };
         let (process, now) = (store.id(), self.terms.now());
         let mut state = lock(&self.state);
-        if state.look_at != ordered {
-            return (None, 0);
-        }
         state.look_at = Moment::NEVER;
         let step = state.slots.look(now, || store.next_number());
         self.order_look(now, state);
@@ -293,16 +318,16 @@ impl SlotsOfKey {
         (lost, state == Some(MessageState::Full))
     }
 
-    /// Uses the failure of a message.
-    pub(crate) fn failed(self: &Arc<Self>, sent: &DueMessage, error: &Error) {
+    /// Uses the failure of a message. The next one is sent after the time `retry`, unless calls wait for it.
+    pub(crate) fn failed(self: &Arc<Self>, sent: &DueMessage, error: &Error, retry: Duration) {
         let number = sent.message.number;
-        self.change(Some(error), |slots, now, outcomes| slots.failed(now, number, outcomes));
+        self.note_failure();
+        self.change(Some(error), |slots, now, outcomes| slots.failed(now, number, retry, outcomes));
     }
 
     /// Reports lost slots of running calls, on a thread that may run code of the program.
     pub(crate) fn report_lost(&self, slots: u32) {
         if let Some(store) = &self.terms.store {
-            metrics::slots_lost(slots);
             let key = store.shown_key.as_ref().map(|shown| shown(&self.key));
             store.options.report(&LostSlots::new(slots, key));
         }
@@ -310,7 +335,19 @@ impl SlotsOfKey {
 
     /// Notes that the store has failed or has lost data, whether a message of this key was on its way or not.
     pub(crate) fn store_failed(self: &Arc<Self>) {
+        self.note_failure();
         self.change(None, |slots, now, _| slots.store_failed(now));
+    }
+
+    fn note_failure(&self) {
+        if let Some(store) = &self.terms.store {
+            store.note_failure(self.terms.now());
+        }
+    }
+
+    /// Returns whether this is the first time that the store has no place for this process.
+    pub(crate) fn is_first_full(&self) -> bool {
+        self.terms.store.as_ref().is_some_and(|store| !store.has_reported_full.swap(true, Ordering::Relaxed))
     }
 
     /// Asks the store at once: it may have free slots, or others may wait for those of this process.

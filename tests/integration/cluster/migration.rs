@@ -347,3 +347,33 @@ async fn several_limits_of_a_key_hold_while_its_slot_migrates() {
         }
     }
 }
+
+/// Messages about slots of calls, in one script call: some keys have moved, others have not, and some do not exist yet.
+#[tokio::test]
+async fn slots_of_calls_on_a_migrating_slot_are_taken_and_given_back() {
+    let cluster = Cluster::builder().masters_only().start();
+    let limiter = builder_for(&cluster).connect().await.expect("a cluster");
+    let ((slot, to), limit) = (slot_and_target(&cluster), Limit::concurrent(2).expect("valid"));
+    let keys: Vec<_> = names_in(slot).take(24).map(|name| key(&name)).collect();
+    let enter = async |keys: &[Key]| {
+        let call = |key: &Key| {
+            let (limiter, key) = (limiter.clone(), key.clone());
+            async move { limiter.enter(&key, &limit).await.expect("a decision").entered().expect("a free slot") }
+        };
+        keys.iter().map(call).collect::<JoinSet<_>>().join_all().await
+    };
+    let first = enter(&keys[..16]).await;
+    let migration = cluster.begin_migration(slot, to);
+    assert_eq!(migration.move_keys(8), 8);
+    for _ in 0..8 {
+        drop(enter(&keys).await);
+    }
+    let second = enter(&keys).await;
+    migration.finish();
+    let free = async |key| limiter.peek(key, &limit).await.expect("a peek").remaining();
+    assert_eq!((free(&keys[0]).await, free(&keys[23]).await), (0, 1));
+    drop((first, second));
+    for key in &keys {
+        eventually("free", async || free(key).await == 2).await;
+    }
+}

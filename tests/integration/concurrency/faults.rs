@@ -19,6 +19,7 @@ use crate::support::{LONG_DEADLINE, builder_for, key, limit};
 
 mod counts;
 mod judge;
+mod many_keys;
 mod other_processes;
 
 /// The slot time of a process whose slots end in no test, also on a machine that stands still for long.

@@ -24,9 +24,6 @@ struct KnownKey {
     slots: Weak<SlotsOfKey>,
 }
 
-/// The number of keys that are kept although they may be unused.
-const MIN_KEYS: usize = 64;
-
 impl KnownSlots {
     /// Creates it without a key. `is_subscribed` tells others whether notices come.
     pub(crate) fn new(is_subscribed: Arc<AtomicBool>) -> Self {
@@ -36,13 +33,17 @@ impl KnownSlots {
     /// Adds a key of which the process has slots, or waits for some.
     pub(crate) fn add(&self, key: &RedisKey, slots: &Arc<SlotsOfKey>) {
         let mut keys = self.keys.borrow_mut();
-        if keys.get(&key.name[..]).is_some_and(|known| known.slots.as_ptr() == Arc::as_ptr(slots)) {
-            return;
+        if !keys.get(&key.name[..]).is_some_and(|known| known.is_of(slots)) {
+            keys.insert(key.name.to_vec(), KnownKey { slot: key.slot, slots: Arc::downgrade(slots) });
         }
-        if keys.len() >= MIN_KEYS && keys.len().is_power_of_two() {
-            keys.retain(|_, known| known.slots.strong_count() > 0);
+    }
+
+    /// Removes a key that no call uses any more. One in use has a message in flight, or a look to come.
+    pub(crate) fn remove_unused(&self, key: &RedisKey, slots: &Arc<SlotsOfKey>) {
+        let mut keys = self.keys.borrow_mut();
+        if keys.get(&key.name[..]).is_some_and(|known| known.is_of(slots)) && slots.is_unused() {
+            keys.remove(&key.name[..]);
         }
-        keys.insert(key.name.to_vec(), KnownKey { slot: key.slot, slots: Arc::downgrade(slots) });
     }
 
     pub(crate) fn set_subscribed(&self, is_subscribed: bool) {
@@ -66,5 +67,18 @@ impl KnownSlots {
         let of_server: Vec<_> = of_server.filter_map(|known| known.slots.upgrade()).collect();
         drop(keys);
         of_server.iter().for_each(SlotsOfKey::store_failed);
+    }
+}
+
+impl KnownKey {
+    fn is_of(&self, slots: &Arc<SlotsOfKey>) -> bool {
+        self.slots.as_ptr() == Arc::as_ptr(slots)
+    }
+}
+
+#[cfg(test)]
+impl KnownSlots {
+    pub(crate) fn len(&self) -> usize {
+        self.keys.borrow().len()
     }
 }

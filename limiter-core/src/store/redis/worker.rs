@@ -22,6 +22,8 @@ mod multi_slot;
 mod pending_call;
 pub(crate) mod receipts;
 pub(crate) mod slots;
+mod slot_looks;
+mod slot_queue;
 mod slot_notices;
 #[cfg(test)]
 mod direct_tests;
@@ -35,8 +37,10 @@ pub(crate) use leases::Renewal;
 use leases::{BatchTerms, HeldCall, Keeper, ReleasedCalls};
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
+use slot_looks::SlotLooks;
 use slot_notices::SlotSubscription;
-use slots::SlotOrder;
+use slot_queue::SlotQueue;
+use slots::{SlotLosses, SlotOrder};
 
 use super::connection::gate_table::GateTable;
 use super::connection::managed::ManagedConnection;
@@ -119,6 +123,9 @@ struct Worker {
     batch_sizes: BatchSizes,
     /// The queue of each server that had a batch, with the task that sends batches when a permit is released.
     queues: RefCell<Vec<(Rc<BatchQueue>, AbortHandle)>>,
+    slot_looks: RefCell<SlotLooks>,
+    slot_queues: RefCell<Vec<Rc<SlotQueue>>>,
+    slot_losses: SlotLosses,
     slot_subscription: RefCell<Option<SlotSubscription>>,
 }
 
@@ -146,6 +153,9 @@ impl Worker {
             busy_poll: Rc::new(BusyPoll::new(busy_poll)),
             batch_sizes,
             queues: RefCell::default(),
+            slot_looks: RefCell::default(),
+            slot_queues: RefCell::default(),
+            slot_losses: SlotLosses::default(),
             slot_subscription: RefCell::default(),
         }
     }

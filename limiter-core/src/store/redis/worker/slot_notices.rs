@@ -23,8 +23,14 @@ impl Worker {
     pub(super) fn follow_notices(self: &Rc<Self>, process: SlotProcessId) {
         let (channel, known) = (self.context.naming.notice_channel(process), &self.context.slots);
         let slot = if self.topology.is_cluster() { slot_of_name(channel.as_bytes()) } else { 0 };
-        let Some(connection) = self.topology.connected_owner_of(slot).and_then(|owner| owner.current()) else { return };
+        let connection = self.topology.connected_owner_of(slot).and_then(|owner| owner.current());
         let mut subscription = self.slot_subscription.borrow_mut();
+        let Some(connection) = connection else {
+            // A process that waits asks often until it is connected again.
+            known.set_subscribed(false);
+            *subscription = None;
+            return;
+        };
         if subscription.as_ref().is_some_and(|last| last.process == process && last.connection.is_same(&connection)) {
             return;
         }
@@ -34,7 +40,9 @@ impl Worker {
         spawn_local(async move {
             let receiver = Rc::clone(&worker.context.slots);
             let handler = Rc::new(move |notice: &[Value]| receiver.notified(notice));
-            let is_subscribed = connection.subscribe(&channel, handler).await;
+            // One that may not publish cannot tell others of its kind.
+            let is_subscribed = connection.subscribe(&channel, handler).await
+                && connection.send(redis::cmd("PUBLISH").arg(&channel).arg("")).await.is_ok();
             let subscription = worker.slot_subscription.borrow();
             if subscription.as_ref().is_some_and(|last| last.connection.is_same(&connection)) {
                 worker.context.slots.set_subscribed(is_subscribed);

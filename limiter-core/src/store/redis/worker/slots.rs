@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::mem;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -16,16 +18,21 @@ use tokio::time::timeout_at;
 
 use super::Worker;
 use super::call::Deadline;
+use super::slot_looks::LookPlace;
+use super::slot_queue::{DueLook, MAX_BATCH_MESSAGES, SlotPermit, SlotQueue};
 use crate::clock::Moment;
 use crate::concurrency::message::{SlotHolder, SlotProcessId};
 use crate::concurrency::{Answer, DueMessage, SlotOutbox, SlotsOfKey};
+use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::managed::Attempt;
+use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::endpoint::worker_stopped;
 use crate::store::redis::naming::RedisKey;
-use crate::store::redis::notifier::notify;
+use crate::store::redis::notifier::{notify, notify_always};
 use crate::store::redis::script::slots::{SlotOperation, decode_messages, decode_peek, decode_reset};
 use crate::sync::process::AtHome;
-use crate::{Error, Key};
+use crate::sync::{Mutex, lock};
+use crate::{Error, Key, TARGET, metrics};
 
 /// An order to the worker.
 pub(crate) enum SlotOrder {
@@ -82,12 +89,6 @@ impl SlotOutbox for SlotSender {
     }
 }
 
-/// The most messages of one script call.
-const MAX_MESSAGES: usize = 64;
-
-/// The looks that are not due yet, by their instants. Their number keeps the order of equal ones.
-type LaterLooks = BTreeMap<(Moment, u64), Arc<SlotsOfKey>>;
-
 /// The next step of the worker about slots.
 enum NextStep {
     /// `None` when all senders are dropped.
@@ -95,15 +96,18 @@ enum NextStep {
     Look,
 }
 
-/// Messages of one script call: those of one process about keys in one slot.
-type SlotBatch = Vec<(Arc<SlotsOfKey>, RedisKey, DueMessage)>;
+/// A message, with the slots that it is about.
+struct SlotEntry {
+    slots: Arc<SlotsOfKey>,
+    key: RedisKey,
+    message: DueMessage,
+}
 
 impl Worker {
     /// Looks at slots as ordered, until all senders are dropped.
     pub(super) async fn serve_slots(self: Rc<Self>, mut orders: mpsc::UnboundedReceiver<SlotOrder>) {
-        let (mut later, mut number) = (LaterLooks::new(), 0);
         loop {
-            let first = later.first_key_value().map(|((at, _), _)| *at);
+            let first = self.slot_looks.borrow().first();
             let mut order = match self.next_step(&mut orders, first).await {
                 NextStep::Order(None) => return,
                 NextStep::Order(order) => order,
@@ -111,15 +115,12 @@ impl Worker {
             };
             while let Some(received) = order {
                 match received {
-                    SlotOrder::Look { slots, at } => {
-                        number += 1;
-                        later.insert((at, number), slots);
-                    }
+                    SlotOrder::Look { slots, at } => self.order_look(slots, at),
                     SlotOrder::Answer(question) => drop(spawn_local(Rc::clone(&self).answer(question))),
                 }
                 order = orders.try_recv().ok();
             }
-            self.look_at_due(&mut later);
+            self.look_at_due();
         }
     }
 
@@ -134,84 +135,237 @@ impl Worker {
         .await
     }
 
-    /// Looks at the slots that are due, and sends their messages.
-    fn look_at_due(self: &Rc<Self>, later: &mut LaterLooks) {
+    fn order_look(&self, slots: Arc<SlotsOfKey>, at: Moment) {
+        let is_due = self.slot_looks.borrow_mut().order(Arc::clone(&slots), at);
+        if is_due && slots.begin_look() {
+            self.queue_look(slots, LookPlace::Awaited);
+        }
+    }
+
+    /// Looks at the slots that are due, as far as their servers are free.
+    fn look_at_due(self: &Rc<Self>) {
         let now = self.context.clock.now_with_suspend();
-        let mut batches: BTreeMap<(SlotProcessId, u16), SlotBatch> = BTreeMap::new();
-        while let Some(due) = later.first_entry().filter(|first| first.key().0 <= now) {
-            let ((at, _), slots) = due.remove_entry();
-            let (message, lost) = slots.look(at);
-            report_lost(&slots, lost);
-            if let Some(message) = message {
-                let key = self.context.naming.slots_key(slots.key());
-                self.context.slots.add(&key, &slots);
-                let batch = batches.entry((message.process, key.slot)).or_default();
-                batch.push((slots, key, message));
+        loop {
+            let due = self.slot_looks.borrow_mut().take_due(now);
+            let Some(slots) = due else { break };
+            let place = if slots.begin_look() { LookPlace::Awaited } else { LookPlace::Due };
+            self.queue_look(slots, place);
+        }
+        let queues = self.slot_queues.borrow().clone();
+        queues.iter().for_each(|queue| self.send_due(queue));
+    }
+
+    /// Adds a look to the queue of its server, or to that of all servers that are not connected.
+    fn queue_look(&self, slots: Arc<SlotsOfKey>, place: LookPlace) {
+        self.slot_looks.borrow_mut().set_place(&slots, place);
+        let key = self.context.naming.slots_key(slots.key());
+        let owner = self.topology.connected_owner_of(key.slot);
+        let connection = owner.map_or_else(Weak::new, |owner| Rc::downgrade(&owner));
+        let mut queues = self.slot_queues.borrow_mut();
+        let queue = queues.iter().find(|queue| queue.is_of(&connection)).map(Rc::clone).unwrap_or_else(|| {
+            queues.retain(|queue| !queue.is_unused());
+            let queue = Rc::new(SlotQueue::new(connection));
+            queues.push(Rc::clone(&queue));
+            queue
+        });
+        let look = DueLook { slots, key };
+        match place {
+            LookPlace::Awaited => queue.push_awaited(look, Deadline::after(self.context.deadline)),
+            _ => queue.push(look),
+        }
+    }
+
+    /// Looks at the slots of a queue, and sends their messages, as many as may be in flight.
+    fn send_due(self: &Rc<Self>, queue: &Rc<SlotQueue>) {
+        let mut batches: BTreeMap<(SlotProcessId, u16), Vec<SlotEntry>> = BTreeMap::new();
+        let mut room = queue.room();
+        loop {
+            let next = queue.next(&mut self.slot_looks.borrow_mut(), room > 0);
+            let Some((DueLook { slots, key }, missed)) = next else { break };
+            let (message, lost) = slots.look();
+            self.slot_losses.add(&slots, lost);
+            match (message, missed) {
+                (None, _) => self.context.slots.remove_unused(&key, &slots),
+                (Some(message), Some(deadline)) => {
+                    slots.failed(&message, &deadline.not_sent_error(), queue.retry_pause());
+                    self.context.slots.remove_unused(&key, &slots);
+                }
+                (Some(message), None) => {
+                    self.context.slots.add(&key, &slots);
+                    room -= 1;
+                    let batch = batches.entry((message.process, key.slot)).or_default();
+                    batch.push(SlotEntry { slots, key, message });
+                }
             }
         }
         for ((process, _), mut batch) in batches {
             self.follow_notices(process);
             while !batch.is_empty() {
-                let rest = batch.split_off(batch.len().min(MAX_MESSAGES));
-                drop(spawn_local(Rc::clone(self).send_messages(process, batch)));
+                let rest = batch.split_off(batch.len().min(MAX_BATCH_MESSAGES));
+                let permit = queue.send(batch.len());
+                drop(spawn_local(Rc::clone(self).send_messages(process, batch, permit)));
                 batch = rest;
             }
         }
     }
 
-    async fn send_messages(self: Rc<Self>, process: SlotProcessId, batch: SlotBatch) {
-        let messages = batch.iter().map(|(_, key, due)| (key.clone(), due.message)).collect();
-        match self.call_slots(SlotOperation::Send { process, messages }).await {
-            Ok(reply) => match decode_messages(&reply, batch.len()) {
-                Ok(replies) => {
-                    for ((slots, _, due), reply) in batch.iter().zip(&replies) {
-                        report_lost(slots, slots.replied(due, reply).0);
+    /// Sends messages of one process about keys in one slot, and then those that were due meanwhile.
+    async fn send_messages(self: Rc<Self>, process: SlotProcessId, batch: Vec<SlotEntry>, permit: SlotPermit) {
+        // A message must not take the time of those that renew the slots after it.
+        let most = batch.iter().map(|entry| entry.message.message.slot_time() / 6).min();
+        let deadline = Deadline::after(self.context.deadline.min(most.unwrap_or(Duration::MAX)));
+        match self.call_messages(process, &batch, deadline).await {
+            Err(CallError::NeedsSplit(_)) => {
+                let each = batch.chunks(1).map(async |entry| {
+                    let reply = self.call_messages(process, entry, deadline).await;
+                    self.use_reply(entry, reply, &permit);
+                });
+                join_all(each).await;
+            }
+            reply => self.use_reply(&batch, reply, &permit),
+        }
+        let queue = Rc::clone(&permit.queue);
+        drop(permit);
+        self.send_due(&queue);
+    }
+
+    async fn call_messages(
+        &self,
+        process: SlotProcessId,
+        batch: &[SlotEntry],
+        deadline: Deadline,
+    ) -> Result<Value, CallError> {
+        let messages = batch.iter().map(|entry| (entry.key.clone(), entry.message.message)).collect();
+        self.call_slots(SlotOperation::Send { process, messages }, deadline).await
+    }
+
+    /// Uses the reply to messages, or their failure.
+    fn use_reply(&self, batch: &[SlotEntry], reply: Result<Value, CallError>, permit: &SlotPermit) {
+        let reply = reply.map_err(Error::from);
+        match reply.and_then(|reply| decode_messages(&reply, batch.len())) {
+            Ok(replies) => {
+                permit.replied();
+                for (SlotEntry { slots, message, .. }, reply) in batch.iter().zip(&replies) {
+                    let (lost, is_full) = slots.replied(message, reply);
+                    self.slot_losses.add(slots, lost);
+                    if is_full && slots.is_first_full() {
+                        notify(warn_of_full_key);
                     }
                 }
-                Err(error) => fail_all(&batch, &error),
-            },
-            Err(error) => fail_all(&batch, &error),
+            }
+            Err(error) => {
+                permit.failed();
+                for SlotEntry { slots, message, .. } in batch {
+                    slots.failed(message, &error, permit.queue.retry_pause());
+                }
+            }
         }
+        batch.iter().for_each(|entry| self.context.slots.remove_unused(&entry.key, &entry.slots));
     }
 
     /// Answers a question about the slots of a key. Its caller may be gone.
     async fn answer(self: Rc<Self>, question: SlotQuestion) {
         let key_of = |key: &Key| self.context.naming.slots_key(key);
+        let deadline = Deadline::after(self.context.deadline);
         match question {
             SlotQuestion::Peek(key, answer) => {
-                let holders = self.call_slots(SlotOperation::Peek(key_of(&key))).await;
-                let _ = answer.send(holders.and_then(|holders| decode_peek(&holders)));
+                let holders = self.call_slots(SlotOperation::Peek(key_of(&key)), deadline).await;
+                let _ = answer.send(holders.map_err(Error::from).and_then(|holders| decode_peek(&holders)));
             }
             SlotQuestion::Reset(key, answer) => {
-                let done = self.call_slots(SlotOperation::Reset(key_of(&key))).await;
-                let _ = answer.send(done.and_then(|done| decode_reset(&done)));
+                let done = self.call_slots(SlotOperation::Reset(key_of(&key)), deadline).await;
+                let _ = answer.send(done.map_err(Error::from).and_then(|done| decode_reset(&done)));
             }
         }
     }
 
     /// Calls the script of slots.
-    async fn call_slots(&self, operation: SlotOperation) -> Result<Value, Error> {
+    async fn call_slots(&self, operation: SlotOperation, deadline: Deadline) -> Result<Value, CallError> {
         let command = operation.command(&self.context.naming.notice_channel_prefix());
-        let deadline = Deadline::after(self.context.deadline);
         let (attempt, mut no_permit) = (Attempt::default(), None);
-        match timeout_at(deadline.instant, self.topology.call(&command, &attempt, &mut no_permit)).await {
-            Ok(reply) => Ok(reply?),
-            Err(_) => {
-                attempt.report_timeout();
-                Err(deadline.no_reply_error())
-            }
+        let reply = timeout_at(deadline.instant, self.topology.call(&command, &attempt, &mut no_permit)).await;
+        reply.unwrap_or_else(|_| {
+            attempt.report_timeout();
+            Err(deadline.no_reply_error().into())
+        })
+    }
+}
+
+fn warn_of_full_key() {
+    tracing::warn!(
+        target: TARGET,
+        "a limit of calls at once has no place for this process: 1024 others have slots of the key, or wait for some"
+    );
+}
+
+/// The lost slots of running calls that the notifier is to report.
+#[derive(Clone, Default)]
+pub(super) struct SlotLosses(Arc<Mutex<Vec<SlotLoss>>>);
+
+/// The slots of a key that calls have lost.
+type SlotLoss = (Arc<SlotsOfKey>, u32);
+
+impl SlotLosses {
+    /// Reports that calls go on without so many of their slots.
+    fn add(&self, slots: &Arc<SlotsOfKey>, lost: u32) {
+        if lost == 0 {
+            return;
+        }
+        let mut losses = lock(&self.0);
+        losses.push((Arc::clone(slots), lost));
+        // The callback of the first one reports all.
+        if losses.len() == 1 {
+            let all = self.clone();
+            notify_always(move || all.report());
+        }
+    }
+
+    fn report(&self) {
+        let losses = mem::take(&mut *lock(&self.0));
+        // Before an observer, which may block.
+        losses.iter().for_each(|(_, lost)| metrics::slots_lost(*lost));
+        for (slots, lost) in losses {
+            run_contained(|| slots.report_lost(lost));
         }
     }
 }
 
-fn fail_all(batch: &SlotBatch, error: &Error) {
-    batch.iter().for_each(|(slots, _, due)| slots.failed(due, error));
-}
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
 
-/// Reports that calls go on without their slots.
-fn report_lost(slots: &Arc<SlotsOfKey>, lost: u32) {
-    if lost > 0 {
-        let slots = Arc::clone(slots);
-        notify(move || slots.report_lost(lost));
+    use super::*;
+    use crate::clock::Clock;
+    use crate::concurrency::{SharedSlots, SlotOptions, SlotTable};
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_observer_that_blocks_misses_no_loss() {
+        const KEYS: u32 = 1000;
+        let ((started, starts), (release, released)) = (channel(), channel::<()>());
+        let (heard, losses) = channel();
+        let (released, mut options) = (Mutex::new(released), SlotOptions::default());
+        options.add_observer(move |lost| {
+            let _ = started.send(());
+            let _ = lock(&released).recv();
+            heard.send(lost.slots()).expect("the test waits");
+        });
+        let sender = SlotSender { orders: mpsc::unbounded_channel().0, has_notices: Arc::default() };
+        let table =
+            SlotTable::new(Clock::System, Some(SharedSlots::new(Box::new(sender), options, None, NonZeroU32::MIN)));
+        let reports = SlotLosses::default();
+        for number in 0..KEYS {
+            reports.add(&table.slots_of(&Key::new("k:").part(number)), number);
+            if number == 1 {
+                starts.recv_timeout(LONG).expect("it is called");
+            }
+        }
+        drop(release);
+        let all: Vec<_> = (1..KEYS).map(|_| losses.recv_timeout(LONG).expect("a loss")).collect();
+        assert_eq!(all, (1..KEYS).collect::<Vec<_>>());
     }
 }

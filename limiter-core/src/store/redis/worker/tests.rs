@@ -1,11 +1,15 @@
 use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
 
-use limiter_testkit::RedisServer;
+use limiter_testkit::{RedisServer, unique};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::deadlines::tests::call;
+use super::slots::SlotSender;
 use super::*;
+use crate::Key;
+use crate::concurrency::{HeldSlot, QueuedOutcome, SharedSlots, SlotClaim, SlotOptions, SlotTable, SlotsOfKey};
 use crate::error::Source;
 use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
@@ -33,6 +37,10 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
     Server::from_client(&redis::Client::open("redis://127.0.0.1:1").expect("a valid URL"))
+}
+
+fn shared_server() -> Endpoint {
+    Endpoint::Single(Box::new(Server::from_url(&RedisServer::shared().url()).expect("a valid URL")))
 }
 
 /// A server that left the cluster may leave calls in its queue. They go to the new owners of their slots.
@@ -98,9 +106,7 @@ async fn worker_polls_for_the_replies_to_its_calls() {
     let work = async {
         let settings =
             WorkerSettings { busy_poll: Duration::from_millis(1), deadline: LONG, ..settings(Clock::System) };
-        let server = Server::from_url(&RedisServer::shared().url()).expect("a valid URL");
-        let endpoint = Endpoint::Single(Box::new(server));
-        let worker = Rc::new(Worker::start(endpoint, Arc::new(GateTable::single()), settings, None));
+        let worker = Rc::new(Worker::start(shared_server(), Arc::new(GateTable::single()), settings, None));
         let (sender, calls) = mpsc::unbounded_channel();
         let (_renewals, renewals) = mpsc::unbounded_channel();
         let (_slots, slot_orders) = mpsc::unbounded_channel();
@@ -122,4 +128,65 @@ async fn worker_polls_for_the_replies_to_its_calls() {
         }
     };
     timeout(LONG, LocalSet::new().run_until(work)).await.expect("it polls");
+}
+
+/// Starts a worker that serves slots, and returns the slots of its keys.
+fn start_with_slots(endpoint: Endpoint, settings: WorkerSettings) -> (Rc<Worker>, SlotTable) {
+    let (orders, receiver) = mpsc::unbounded_channel();
+    let has_notices = Arc::clone(&settings.has_slot_notices);
+    let worker = Rc::new(Worker::start(endpoint, Arc::new(GateTable::single()), settings, None));
+    spawn_local(Rc::clone(&worker).serve_slots(receiver));
+    let sender = SlotSender { orders, has_notices };
+    let store = SharedSlots::new(Box::new(sender), SlotOptions::default(), None, NonZeroU32::MIN);
+    (worker, SlotTable::new(Clock::System, Some(store)))
+}
+
+async fn enter(slots: &Arc<SlotsOfKey>) -> HeldSlot {
+    match slots.enter(2, SlotClaim::ONE) {
+        Some(held) => held,
+        None => match slots.queue(SlotClaim::ONE, true).expect("a store to ask").await {
+            QueuedOutcome::Entered(held) => held,
+            QueuedOutcome::Denied | QueuedOutcome::Failed(_) => panic!("two slots are free"),
+        },
+    }
+}
+
+#[tokio::test]
+async fn looks_and_keys_of_calls_that_have_ended_are_forgotten() {
+    const KEYS: u32 = 500;
+    let work = async {
+        let settings = WorkerSettings { deadline: LONG, ..settings(Clock::System) };
+        let (worker, table) = start_with_slots(shared_server(), settings);
+        let key = |number: u32| Key::new(unique("forgotten")).part(number);
+        let all: Vec<_> = (0..KEYS).map(|number| table.slots_of(&key(number))).collect();
+        let mut held = Vec::new();
+        for slots in &all {
+            held.push(enter(slots).await);
+            for _ in 0..20 {
+                drop(enter(slots).await);
+                yield_now().await;
+            }
+        }
+        assert_eq!(worker.context.slots.len(), all.len());
+        assert!(worker.slot_looks.borrow().len().1 <= all.len());
+        drop(held);
+        while worker.context.slots.len() > 0 || worker.slot_looks.borrow().len() != (0, 0) {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert!(all.iter().all(|slots| slots.is_unused()));
+    };
+    timeout(LONG, LocalSet::new().run_until(work)).await.expect("forgotten");
+}
+
+#[tokio::test]
+async fn a_worker_without_a_connection_for_notices_has_none() {
+    let work = async {
+        let settings = settings(Clock::System);
+        let has_notices = Arc::clone(&settings.has_slot_notices);
+        let (worker, _table) = start_with_slots(Endpoint::Single(Box::new(server())), settings);
+        worker.context.slots.set_subscribed(true);
+        worker.follow_notices([1; 8]);
+        assert!(!has_notices.load(Ordering::Relaxed));
+    };
+    LocalSet::new().run_until(work).await;
 }
