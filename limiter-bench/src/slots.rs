@@ -5,6 +5,8 @@ pub mod processes;
 mod semaphore;
 mod single;
 
+use std::fmt;
+
 use processes::{Crew, Held, run_crews};
 
 use crate::contestant::Failure;
@@ -39,6 +41,12 @@ impl SlotBar {
             Self::Most(most) => figure <= most,
             Self::Least(least) => figure >= least,
         }
+    }
+}
+
+impl fmt::Debug for SlotRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotRow").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

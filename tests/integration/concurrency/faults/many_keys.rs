@@ -43,5 +43,5 @@ async fn slots_of_very_many_keys_are_registered_again_by_few_messages() {
     }
     eventually("registered", async || server.command(&["DBSIZE"]).integer() >= KEYS as i64).await;
     let (calls, needed) = (server.script_calls() - before, (KEYS / MESSAGES_OF_CALL) as u64);
-    assert!(calls <= 3 * needed, "{calls} calls, {needed} needed");
+    assert!(calls <= 10 * needed, "{calls} calls, {needed} needed");
 }
