@@ -15,7 +15,7 @@ use crate::server::Server;
 
 /// A figure and its bar.
 pub struct SlotRow {
-    /// What is measured.
+    /// The name of the figure.
     pub name: String,
     /// The most or the least that is wanted.
     pub bar: SlotBar,

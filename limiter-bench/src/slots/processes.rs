@@ -34,7 +34,7 @@ pub struct Crew {
     pub pause_ms: u64,
 }
 
-/// What one process had.
+/// The slots and the calls of one process.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Held {
     /// The mean number of slots.

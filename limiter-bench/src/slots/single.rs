@@ -1,4 +1,4 @@
-//! What one process can measure.
+//! The rows that one process measures.
 
 use std::hint::black_box;
 use std::pin::pin;

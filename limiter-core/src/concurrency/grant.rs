@@ -19,7 +19,7 @@ use crate::clock::Moment;
 /// The slots that a process may use, and the times at which it talks to the store.
 #[derive(Debug)]
 pub(crate) struct SlotGrant {
-    /// In whole [units](SLOT_TIME_UNIT).
+    /// A number of whole [units](SLOT_TIME_UNIT).
     slot_time: Duration,
     /// The slots that may be used before `end`.
     allow: u32,
@@ -107,7 +107,7 @@ const RESERVE: u32 = 16;
 const OFTEN: Duration = Duration::from_millis(100);
 /// The time between two messages of a process that waits and is told of free slots.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// That time without such notices.
+/// The time between two messages of one that has no notices.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The unit of slot times in messages. The store must not count a shorter time than the process.

@@ -58,7 +58,7 @@ pub(crate) enum MessageState {
     Fresh,
     /// The number was used before: another process has this id.
     Stale,
-    /// Not registered: the value has its most entries.
+    /// The process is not registered: the value has its most entries.
     Full,
     /// The value was damaged, and is new.
     Damaged,

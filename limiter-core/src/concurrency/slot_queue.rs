@@ -9,7 +9,7 @@ use crate::request::CallOptions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotClaim {
     pub(crate) cost: u16,
-    /// While the store fails, and for a slot time after it, this process's share is a limit too.
+    /// This process's share is a limit too, while the store fails and for a slot time after it.
     pub(crate) is_by_share: bool,
 }
 

@@ -42,7 +42,7 @@ struct SlotsOfCall<'a> {
     cost: u32,
 }
 
-/// What the command needs beside the methods of all programs.
+/// Methods for the command alone.
 #[doc(hidden)]
 impl Limiter {
     /// Reads which processes have slots of a key, or wait for some. Empty in a limiter in memory.

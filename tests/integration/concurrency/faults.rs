@@ -209,7 +209,7 @@ async fn processes_without_notices_wait_by_polling() {
     assert_waits_by_polling("~* resetchannels +@all -publish -subscribe -psubscribe").await;
 }
 
-/// Such a process would be told by others, but its own kind cannot tell it.
+/// Such processes get notices, and send none to each other.
 #[tokio::test]
 async fn processes_that_may_not_publish_wait_by_polling() {
     assert_waits_by_polling("~* &* +@all -publish").await;
@@ -226,7 +226,7 @@ async fn assert_waits_by_polling(rules: &str) {
             async move { entered_late(&limiter, &key, &limit).await }
         });
         let calls = server.script_calls();
-        // It asks every 50 ms. Told of free slots, it would ask each second.
+        // A message every 50 ms. With notices there would be one a second.
         eventually("polls", async || server.script_calls() >= calls + 30).await;
         assert!(!waiting.is_finished());
         drop(held);

@@ -23,7 +23,7 @@ mod pending_call;
 pub(crate) mod receipts;
 pub(crate) mod slots;
 mod slot_looks;
-mod slot_queue;
+mod look_queue;
 mod slot_notices;
 #[cfg(test)]
 mod direct_tests;
@@ -35,11 +35,11 @@ use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
 pub(crate) use leases::Renewal;
 use leases::{BatchTerms, HeldCall, Keeper, ReleasedCalls};
+use look_queue::LookQueue;
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
 use slot_looks::SlotLooks;
 use slot_notices::SlotSubscription;
-use slot_queue::SlotQueue;
 use slots::{SlotLosses, SlotOrder};
 
 use super::connection::gate_table::GateTable;
@@ -124,7 +124,7 @@ struct Worker {
     /// The queue of each server that had a batch, with the task that sends batches when a permit is released.
     queues: RefCell<Vec<(Rc<BatchQueue>, AbortHandle)>>,
     slot_looks: RefCell<SlotLooks>,
-    slot_queues: RefCell<Vec<Rc<SlotQueue>>>,
+    slot_queues: RefCell<Vec<Rc<LookQueue>>>,
     slot_losses: SlotLosses,
     slot_subscription: RefCell<Option<SlotSubscription>>,
 }

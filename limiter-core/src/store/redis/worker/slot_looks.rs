@@ -20,9 +20,9 @@ type SlotsAddress = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookPlace {
     Later(Moment),
-    /// In the queue of its server.
+    /// It is in the queue of its server.
     Due,
-    /// In that queue, before those of which no call waits.
+    /// It is in that queue, before those of which no call waits.
     Awaited,
 }
 

@@ -18,8 +18,8 @@ use tokio::time::timeout_at;
 
 use super::Worker;
 use super::call::Deadline;
+use super::look_queue::{DueLook, LookQueue, MAX_BATCH_MESSAGES, SlotPermit};
 use super::slot_looks::LookPlace;
-use super::slot_queue::{DueLook, MAX_BATCH_MESSAGES, SlotPermit, SlotQueue};
 use crate::clock::Moment;
 use crate::concurrency::message::{SlotHolder, SlotProcessId};
 use crate::concurrency::{Answer, DueMessage, SlotOutbox, SlotsOfKey};
@@ -164,7 +164,7 @@ impl Worker {
         let mut queues = self.slot_queues.borrow_mut();
         let queue = queues.iter().find(|queue| queue.is_of(&connection)).map(Rc::clone).unwrap_or_else(|| {
             queues.retain(|queue| !queue.is_unused());
-            let queue = Rc::new(SlotQueue::new(connection));
+            let queue = Rc::new(LookQueue::new(connection));
             queues.push(Rc::clone(&queue));
             queue
         });
@@ -176,7 +176,7 @@ impl Worker {
     }
 
     /// Looks at the slots of a queue, and sends their messages, as many as may be in flight.
-    fn send_due(self: &Rc<Self>, queue: &Rc<SlotQueue>) {
+    fn send_due(self: &Rc<Self>, queue: &Rc<LookQueue>) {
         let mut batches: BTreeMap<(SlotProcessId, u16), Vec<SlotEntry>> = BTreeMap::new();
         let mut room = queue.room();
         loop {

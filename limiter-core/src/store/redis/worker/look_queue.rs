@@ -19,7 +19,7 @@ use crate::store::redis::naming::RedisKey;
 
 /// The looks that are due at one server, or at those that are not connected.
 #[derive(Default)]
-pub(super) struct SlotQueue {
+pub(super) struct LookQueue {
     connection: Weak<ManagedConnection>,
     due: RefCell<VecDeque<DueLook>>,
     /// Those for which calls wait.
@@ -41,7 +41,7 @@ pub(super) struct DueLook {
 
 /// A batch of messages in flight. Its drop makes room for others.
 pub(super) struct SlotPermit {
-    pub(super) queue: Rc<SlotQueue>,
+    pub(super) queue: Rc<LookQueue>,
     messages: usize,
     sent_before: u64,
 }
@@ -55,7 +55,7 @@ const MIN_RETRY: Duration = Duration::from_millis(100);
 /// The longest one.
 const MAX_RETRY: Duration = Duration::from_secs(1);
 
-impl SlotQueue {
+impl LookQueue {
     pub(super) fn new(connection: Weak<ManagedConnection>) -> Self {
         Self { connection, ..Self::default() }
     }
@@ -133,7 +133,7 @@ impl SlotPermit {
     }
 
     pub(super) fn failed(&self) {
-        let SlotQueue { sent, sent_before_failure, failures, .. } = &*self.queue;
+        let LookQueue { sent, sent_before_failure, failures, .. } = &*self.queue;
         if self.sent_before >= sent_before_failure.get() {
             sent_before_failure.set(sent.get());
             failures.set(failures.get().saturating_add(1));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_messages_in_flight_are_bounded_and_fewer_after_failures() {
-        let queue = Rc::new(SlotQueue::default());
+        let queue = Rc::new(LookQueue::default());
         let in_flight: Vec<_> = (0..4).map(|_| queue.send(MAX_BATCH_MESSAGES)).collect();
         assert_eq!(queue.room(), 0);
         // All of them were sent before the first failure.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_pause_after_a_failure_is_random_and_grows_up_to_a_second() {
-        let queue = Rc::new(SlotQueue::default());
+        let queue = Rc::new(LookQueue::default());
         for longest in [100, 100, 200, 400, 800, 1000, 1000, 1000].map(Duration::from_millis) {
             let pauses: Vec<_> = (0..100).map(|_| queue.retry_pause()).collect();
             assert!(pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)), "{pauses:?}");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     /// Adds looks, of which calls wait for the last ones.
-    fn fill(queue: &SlotQueue, looks: &mut SlotLooks, due: usize, awaited: usize) -> Vec<Arc<SlotsOfKey>> {
+    fn fill(queue: &LookQueue, looks: &mut SlotLooks, due: usize, awaited: usize) -> Vec<Arc<SlotsOfKey>> {
         let table = SlotTable::new(Clock::System, None);
         let all: Vec<_> = (0..due + awaited).map(|number| table.slots_of(&Key::new("k:").part(number))).collect();
         for slots in &all {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn looks_take_turns_with_those_for_which_calls_wait() {
-        let (queue, mut looks) = (SlotQueue::default(), SlotLooks::default());
+        let (queue, mut looks) = (LookQueue::default(), SlotLooks::default());
         let all = fill(&queue, &mut looks, 3, 2);
         let order: Vec<_> = iter::from_fn(|| queue.next(&mut looks, true))
             .map(|(look, _)| all.iter().position(|slots| Arc::ptr_eq(slots, &look.slots)))
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_room_looks_wait_unless_their_calls_have_waited_for_too_long() {
-        let (queue, mut looks) = (SlotQueue::default(), SlotLooks::default());
+        let (queue, mut looks) = (LookQueue::default(), SlotLooks::default());
         let all = fill(&queue, &mut looks, 1, 1);
         assert!(queue.next(&mut looks, false).is_none());
         tokio::time::advance(Duration::from_millis(100)).await;
