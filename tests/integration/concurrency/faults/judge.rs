@@ -89,7 +89,7 @@ struct Round {
     seed: u64,
     max: u32,
     standby: bool,
-    /// Whether the server's clock steps back.
+    /// True if the server's clock steps back.
     steps: bool,
     prefix: String,
     directory: PathBuf,
