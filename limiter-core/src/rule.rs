@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::error::NamedValue;
 use crate::request::CallSettings;
+use crate::rule::message_text::cut;
+use crate::rule::override_index::value_problem;
 use crate::{Algorithm, Error, ErrorKind, Key, Layout, Limit, OnError};
 
 mod mode;
@@ -175,9 +177,10 @@ impl Rule {
     /// Adds settings for the keys that match. They come before those of the rule itself, and a setting that they lack
     /// comes from the rule.
     ///
-    /// Of several overrides that match, the one with the most matching parts applies, and among equals the first. An
-    /// override of [one key](KeyMatch::key) matches all parts. Overrides cannot have overrides. A limiter can have
-    /// 100 000 of them.
+    /// Of several overrides that match, the one with the most matching parts applies. An override of
+    /// [one key](KeyMatch::key) matches all parts. Then the parts decide in the key's order: an exact value comes before a
+    /// network, and that before a beginning; a longer one comes before a shorter one. Among equals it is the first.
+    /// Overrides cannot have overrides. A limiter can have 100 000 of them.
     ///
     /// If this rule has limits, the limits of overrides in lower levels do not apply. Their modes do, unless this rule
     /// has one.
@@ -302,7 +305,13 @@ impl Rule {
                 "`overriding` of {name} must have rules without overrides, got one with some: add them to the rule itself"
             ));
         }
-        self.overrides.iter().try_for_each(|(_, rule)| rule.check(&format!("an override of {name}")))
+        for (number, (keys, rule)) in (1..).zip(&self.overrides) {
+            if let Some(problem) = keys.problem() {
+                return error(format!("override {number} of {name}: {problem}"));
+            }
+            rule.check(&format!("an override of {name}"))?;
+        }
+        Ok(())
     }
 
     /// Returns settings that contradict each other, if there are some. A limit of the default algorithm may have that of
@@ -401,8 +410,8 @@ pub struct KeyMatch {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum KeyPattern {
-    /// Names and values, by name.
-    Parts(Vec<(String, String)>),
+    /// Names, each with the values of which a key has one, by name.
+    Parts(Vec<(String, Vec<String>)>),
     Key(Key),
 }
 
@@ -410,15 +419,39 @@ impl KeyMatch {
     /// Matches the keys whose parts of these names have these values, whatever the other parts are.
     ///
     /// A value is compared as text with the part's text in the key. For `{id:08}` that is `00000042`. A value that is a
-    /// network, such as `203.0.113.0/24`, also matches parts that are addresses or smaller networks in it. The name is the
-    /// text between the braces. It may omit the format spec, if no other part then has the same name.
+    /// network, such as `203.0.113.0/24`, also matches parts that are addresses or smaller networks in it. One that ends in
+    /// `*`, such as `/api/*`, matches parts with this beginning; `\*` is the character itself, and `\\` a backslash. So a
+    /// value that end users choose belongs into a [`key`](Self::key). The name is the text between the braces. It may omit
+    /// the format spec, if no other part then has the same name.
     pub fn parts<N, V>(parts: impl IntoIterator<Item = (N, V)>) -> Self
     where
         N: Into<String>,
         V: Display,
     {
-        let parts = parts.into_iter().map(|(name, value)| (name.into(), value.to_string()));
-        let mut parts: Vec<_> = parts.collect();
+        Self::any_of(parts.into_iter().map(|(name, value)| (name, [value])))
+    }
+
+    /// Matches the keys whose parts of these names have one of several values each: see [`parts`](Self::parts).
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::KeyMatch;
+    ///
+    /// let networks = KeyMatch::any_of([("ip", ["203.0.113.0/24", "2001:db8::/48"])]);
+    /// ```
+    pub fn any_of<N, L, V>(parts: impl IntoIterator<Item = (N, L)>) -> Self
+    where
+        N: Into<String>,
+        L: IntoIterator<Item = V>,
+        V: Display,
+    {
+        let values = |list: L| {
+            let mut values: Vec<_> = list.into_iter().map(|value| value.to_string()).collect();
+            values.sort();
+            values.dedup();
+            values
+        };
+        let mut parts: Vec<_> = parts.into_iter().map(|(name, list)| (name.into(), values(list))).collect();
         // Their order makes no difference to the keys that match.
         parts.sort();
         Self { pattern: KeyPattern::Parts(parts) }
@@ -428,6 +461,23 @@ impl KeyMatch {
     pub fn key(key: &Key) -> Self {
         Self { pattern: KeyPattern::Key(key.clone()) }
     }
+
+    /// Returns the message about a part without values, or a value that matches no key of any rule.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let KeyPattern::Parts(parts) = &self.pattern else { return None };
+        parts.iter().find_map(|(name, values)| values_problem(name, values))
+    }
+}
+
+/// Returns the message about the values of a part, if there are none or one matches no key of any rule.
+fn values_problem(name: &str, values: &[String]) -> Option<String> {
+    if values.is_empty() {
+        let name = cut(name);
+        return Some(format!(
+            "`{name}` must have at least one value, got an empty list: write one such as `{name} = [\"42\"]`, or remove it"
+        ));
+    }
+    values.iter().find_map(|value| value_problem(name, value))
 }
 
 impl fmt::Debug for KeyMatch {
