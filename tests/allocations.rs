@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{poll_fn, ready};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -13,7 +13,7 @@ use axum::extract::ConnectInfo;
 use axum::routing::{Route, get};
 use limiter_testkit::RedisServer;
 use rate_limited::tower::{ClientIp, Header, RateLimitLayer};
-use rate_limited::{Decision, Key, Limit, Limiter, Source, rate_limited};
+use rate_limited::{Decision, Key, KeyMatch, Limit, Limiter, Mode, Rule, RuleSet, Source, rate_limited};
 use tower::layer::layer_fn;
 use tower::{Layer, Service, service_fn};
 
@@ -85,6 +85,24 @@ fn short_key_built_for_the_call_does_not_allocate() {
         assert!(poll_ready(limiter.check(&key, &limit)).expect("answers").is_allowed());
     };
     assert_eq!(allocations(check), 0);
+}
+
+#[test]
+fn decision_among_a_hundred_thousand_networks_does_not_allocate() {
+    let networks = (0..100_000_u32).map(|index| format!("{}/{}", Ipv4Addr::from(index << 12), 20 + index % 3));
+    let networks = KeyMatch::any_of([("ip", networks.collect::<Vec<_>>())]);
+    let few = KeyMatch::parts([("ip", "2001:db8::/32"), ("path", "/api/*")]);
+    let rule =
+        Rule::new().overriding(networks, Rule::new().mode(Mode::Off)).overriding(few, Rule::new().mode(Mode::Deny));
+    let limiter = Limiter::memory();
+    limiter.set_rules(RuleSet::new().rule("{ip}:{path}", rule)).expect("valid");
+    let (named, limit) = (limiter.named("{ip}:{path}"), "1000000000/10s".parse().expect("a limit"));
+    for (ip, allowed) in [("10.1.2.3", true), ("2001:db8:1:2::/64", false), ("255.1.2.3", true)] {
+        let key = Key::new("").part(ip).text(":").part("/api/v1");
+        let check = || assert_eq!(poll_ready(named.check(&key, &limit)).expect("answers").is_allowed(), allowed);
+        (0..CALLS).for_each(|_| check());
+        assert_eq!(allocations(check), 0, "{ip}");
+    }
 }
 
 #[test]

@@ -164,6 +164,11 @@ mod tests {
         assert_eq!(found(&[empty, "key = 'a@10.0.0.5'\nmode = 'deny'"]), [expected]);
         assert_eq!(found(&[empty, "match = { ip = '10.0.0.0/8' }\nmode = 'deny'"]), [""; 0]);
         assert_eq!(found(&[empty, "match = { user = 7 }\nmode = 'deny'"]), [""; 0]);
+        assert_eq!(found(&[empty, "match = { ip = ['10.0.0.4', '10.0.0.5'] }\nmode = 'deny'"]), [""; 0]);
+        assert_eq!(found(&[empty, "match = { ip = '10.*' }\nmode = 'deny'"]), [""; 0]);
+        assert_eq!(found(&[empty, "match = { ip = ['10.0.0.4', '10.0.0.6'] }\nmode = 'deny'"]), [expected]);
+        let warned = found(&["match = { ip = ['10.0.0.0/8', '10.0.0.0/33'] }\nmode = 'deny'"]);
+        assert!(warned.len() == 1 && warned[0].contains("with `10.0.0.0/33`, which is no network"), "{warned:?}");
         assert_eq!(found(&["key = 'a@10.0.0.5'", "match = { ip = '10.0.0.5' }\nmode = 'deny'"]), [""; 0]);
         let many: Vec<_> = (0..50).map(|ip| format!("match = {{ ip = '10.0.0.{ip}' }}")).collect();
         assert_eq!(found(&many.iter().map(String::as_str).collect::<Vec<_>>()).len(), MAX_WARNINGS);

@@ -158,4 +158,14 @@ mod tests {
         let expected = json!({ "name": "a", "limits": ["5/s"], "burst": 7, "leases": false, "overrides": [] });
         assert_eq!(rule_json("a", rule), expected);
     }
+
+    #[test]
+    fn a_list_is_shown_by_its_first_values() {
+        let text = "[[override]]\nmatch = { ip = ['10.0.0.0/8', '::/0', 7, '9', '9'], path = '/api/*' }\n";
+        let document: DocumentMut = text.parse().expect("TOML");
+        let of_keys = overrides(document.as_table())[0];
+        assert_eq!(keys_text(of_keys), "ip=10.0.0.0/8,7,9 and 1 more path=/api/*");
+        let listed = json!({ "ip": ["10.0.0.0/8", "::/0", 7, "9", "9"], "path": "/api/*" });
+        assert_eq!(settings_json(of_keys)["match"], listed);
+    }
 }
