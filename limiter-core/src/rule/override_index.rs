@@ -22,7 +22,8 @@ use match_table::{ExactGroup, MatchTable};
 pub(crate) use named_parts::without_kinds;
 use named_parts::{OverrideProblem, override_problem};
 use outline_parts::{OutlineParts, OutlineShape};
-pub(crate) use part_value::value_problem;
+#[cfg(feature = "rules")]
+pub(crate) use part_value::{value_problem, values_problem};
 use pattern_group::{PatternGroup, Ranks};
 
 /// The overrides of one rule. A look-up takes one hash for each set of parts that the overrides name by exact values, and

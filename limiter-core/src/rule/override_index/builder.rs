@@ -6,16 +6,13 @@ use std::collections::hash_map::Entry;
 
 use super::OverrideIndex;
 use super::match_table::{ExactGroup, MatchTable, MatchText, match_text};
-use super::named_parts::{NamedPart, OverrideProblem, named_parts};
+use super::named_parts::{MAX_COMBINATIONS, NamedPart, OverrideProblem, named_parts};
 use super::outline_parts::{OutlineShape, part_outline};
 use super::part_value::PartValue;
 use super::pattern_group::PatternGroupBuilder;
 use crate::key::KeyTemplate;
 use crate::rule::{KeyMatch, KeyPattern};
 use crate::sync::seed;
-
-/// The most combinations of values that the overrides of a rule have: each takes an entry in a table.
-pub(super) const MAX_COMBINATIONS: usize = 1_000_000;
 
 /// The overrides so far.
 pub(super) struct IndexBuilder {

@@ -5,11 +5,13 @@ use std::mem::replace;
 
 use limiter_syntax::nearest;
 
-use super::builder::MAX_COMBINATIONS;
 use super::methods::method_problem;
 use super::networks::address_problem;
 use super::part_value::PartValue;
 use crate::key::{KeyTemplate, MAX_OUTLINE_PARTS, PartKind, TemplatePart};
+
+/// The most combinations of values that the overrides of a rule have: each takes an entry in a table.
+pub(super) const MAX_COMBINATIONS: usize = 1_000_000;
 
 /// A name in an override: its positions in the template, and the values of which one must be there.
 pub(super) struct NamedPart {
@@ -41,7 +43,7 @@ pub(super) fn named_parts<'a>(
         let kinds = || positions.iter().map(|position| template.parts[*position].kind);
         let value = |text: &String| match kinds().find_map(|kind| value_problem(kind, name, text)) {
             Some(problem) => Err(OverrideProblem::Value(problem)),
-            None => PartValue::of_part(name, text).map_err(OverrideProblem::Value),
+            None => PartValue::parse(name, text).map_err(OverrideProblem::Value),
         };
         named.push(NamedPart { values: texts.iter().map(value).collect::<Result<_, _>>()?, positions });
     }

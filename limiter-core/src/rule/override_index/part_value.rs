@@ -6,6 +6,7 @@ use super::nested_sets::Nested;
 use super::networks::Network;
 use super::outline_parts::part_outline;
 use crate::rule::message_text::cut;
+use crate::rule::{KeyMatch, KeyPattern};
 
 /// A value of a part in an override.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -58,15 +59,13 @@ impl Nested for [u8] {
 /// The longest encoded beginning: an outline has that much of each part.
 const MAX_BEGINNING_BYTES: usize = 200;
 
-/// The reason why a text is no value of a part.
-enum PatternProblem {
-    InnerStar,
-    TooLong(usize),
-}
-
 impl PartValue {
-    /// Parses the text of a value. A `*` at its end stands for any text. `\*` is the character, and `\\` a backslash.
-    fn parse(text: &str) -> Result<Self, PatternProblem> {
+    /// Parses the text of a value of a part with this name. A `*` at its end stands for any text. `\*` is the character,
+    /// and `\\` a backslash.
+    ///
+    /// # Errors
+    /// The message about a text that is none. It does not have the text, which may be personal data.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut literal = String::with_capacity(text.len());
         let mut rest = text.chars();
         while let Some(character) = rest.next() {
@@ -74,8 +73,14 @@ impl PartValue {
             match escaped {
                 Some(_) => literal.extend(rest.next()),
                 None if character != '*' => literal.push(character),
-                None if rest.as_str().is_empty() => return Self::beginning(&literal),
-                None => return Err(PatternProblem::InnerStar),
+                None if rest.as_str().is_empty() => return Beginning::new(name, &literal).map(Self::Beginning),
+                None => {
+                    let name = cut(name);
+                    return Err(format!(
+                        "`{name}` must have a `*` only as its last character, got one before others: remove it, or write \
+                         `\\*` for the character itself"
+                    ));
+                }
             }
         }
         Ok(Network::of_override(&literal).map_or(Self::Exact(literal), Self::Network))
@@ -88,40 +93,54 @@ impl PartValue {
             _ => None,
         }
     }
+}
 
-    fn beginning(literal: &str) -> Result<Self, PatternProblem> {
+impl Beginning {
+    fn new(name: &str, literal: &str) -> Result<Self, String> {
         let mut encoded = Vec::new();
         for character in literal.chars() {
             encoded.extend(part_outline(character.encode_utf8(&mut [0; 4])));
         }
         match encoded.len() {
-            0..=MAX_BEGINNING_BYTES => Ok(Self::Beginning(Beginning(encoded.into()))),
-            len => Err(PatternProblem::TooLong(len)),
+            0..=MAX_BEGINNING_BYTES => Ok(Self(encoded.into())),
+            len => {
+                let name = cut(name);
+                Err(format!(
+                    "`{name}` must have at most {MAX_BEGINNING_BYTES} bytes before its `*`, of which all but letters, \
+                     digits, `-`, `_` and `.` count three times, got {len}: write a shorter text"
+                ))
+            }
         }
     }
+}
 
-    /// Parses the text of a value of a part with this name.
-    ///
-    /// # Errors
-    /// The message about a text that is none. It does not have the text, which may be personal data.
-    pub(super) fn of_part(name: &str, text: &str) -> Result<Self, String> {
-        let name = cut(name);
-        Self::parse(text).map_err(|problem| match problem {
-            PatternProblem::InnerStar => format!(
-                "`{name}` must have a `*` only as its last character, got one before others: remove it, or write `\\*` for \
-                 the character itself"
-            ),
-            PatternProblem::TooLong(len) => format!(
-                "`{name}` must have at most {MAX_BEGINNING_BYTES} bytes before its `*`, of which all but letters, digits, \
-                 `-`, `_` and `.` count three times, got {len}: write a shorter text"
-            ),
-        })
+impl KeyMatch {
+    /// Returns the message about a part without values, or a value that matches no key of any rule.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let KeyPattern::Parts(parts) = &self.pattern else { return None };
+        parts.iter().find_map(|(name, values)| values_problem(name, values))
     }
+
+    /// Returns this message with the number of the override and the rule in front.
+    pub(crate) fn problem_of_override(&self, number: usize, rule: &str) -> Option<String> {
+        self.problem().map(|problem| format!("override {number} of {rule}: {problem}"))
+    }
+}
+
+/// Returns the message about the values of a part, if there are none or one matches no key of any rule.
+pub(crate) fn values_problem(name: &str, values: &[String]) -> Option<String> {
+    if values.is_empty() {
+        let name = cut(name);
+        return Some(format!(
+            "`{name}` must have at least one value, got an empty list: write one such as `{name} = [\"42\"]`, or remove it"
+        ));
+    }
+    values.iter().find_map(|value| value_problem(name, value))
 }
 
 /// Returns the message about a text that is no value of a part with this name.
 pub(crate) fn value_problem(name: &str, text: &str) -> Option<String> {
-    if text.contains('*') { PartValue::of_part(name, text).err() } else { None }
+    if text.contains('*') { PartValue::parse(name, text).err() } else { None }
 }
 
 #[cfg(test)]
@@ -150,22 +169,22 @@ mod tests {
             ("/api/*/x", None),
         ];
         for (text, expected) in cases {
-            assert!(PartValue::of_part("path", text).ok() == expected, "{text}");
+            assert!(PartValue::parse("path", text).ok() == expected, "{text}");
         }
-        assert!(matches!(PartValue::parse("10.0.0.0/8"), Ok(PartValue::Network(_))));
+        assert!(matches!(PartValue::parse("ip", "10.0.0.0/8"), Ok(PartValue::Network(_))));
     }
 
     #[test]
     fn texts_that_are_no_values_are_rejected_without_them() {
         let long = |text: &str, count| text.repeat(count) + "*";
-        assert!(PartValue::of_part("path", &long("x", 200)).is_ok());
+        assert!(PartValue::parse("path", &long("x", 200)).is_ok());
         let cases = [
             ("secret*x".to_owned(), "`path` must have a `*` only as its last character, got one before others: "),
             (long("secret", 34), "got 204: write a shorter text"),
             (long("é", 34), "got 204: write a shorter text"),
         ];
         for (text, message) in cases {
-            let found = PartValue::of_part("path", &text).err().expect("no value");
+            let found = PartValue::parse("path", &text).err().expect("no value");
             assert!(found.contains(message) && !found.contains("secret"), "{found}");
         }
     }

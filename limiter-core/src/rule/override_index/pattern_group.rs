@@ -92,7 +92,7 @@ impl PatternPart {
 /// The overrides of a group so far.
 #[derive(Default)]
 pub(super) struct PatternGroupBuilder {
-    /// For each part its values and its nodes.
+    /// The values and the nodes of each part.
     parts: Vec<(HashMap<PartValue, u32>, NodeTable)>,
     overrides: Vec<u32>,
 }
@@ -131,7 +131,7 @@ impl PatternGroupBuilder {
     }
 }
 
-/// The next number of a value or a node. Their number is bounded: see [`MAX_COMBINATIONS`](super::builder).
+/// The next number of a value or a node. Their number is bounded: see [`MAX_COMBINATIONS`](super::named_parts).
 fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -369,7 +369,7 @@ fn bits(text: &str) -> Option<(bool, String)> {
     (!rest.contains('1')).then(|| (address.is_ipv4() || of_mapped, start.to_owned()))
 }
 
-/// How a value of an override matches a text: the kind of the match, and its length.
+/// The kind of the match of an override's value with a text, and its length.
 fn rank_of(value: &str, text: &str) -> Option<(u8, usize)> {
     let mut literal = value.replace(r"\\", "\u{1}").replace(r"\*", "\u{2}");
     let is_beginning = literal.ends_with('*');
@@ -453,9 +453,12 @@ fn look_ups_agree_with_a_naive_search() {
 }
 
 /// The values of overrides, for the message of a failed test.
-fn patterns(overrides: &[KeyMatch]) -> Vec<Option<&[(String, Vec<String>)]>> {
-    let patterns = overrides.iter().map(|keys| &keys.pattern);
-    patterns.map(|pattern| if let KeyPattern::Parts(parts) = pattern { Some(&parts[..]) } else { None }).collect()
+fn patterns(overrides: &[KeyMatch]) -> Vec<String> {
+    let pattern = |keys: &KeyMatch| match &keys.pattern {
+        KeyPattern::Parts(parts) => format!("{parts:?}"),
+        KeyPattern::Key(key) => key.encoded(),
+    };
+    overrides.iter().map(pattern).collect()
 }
 
 /// The parts decide in the key's order. Among equals the first in the list applies.

@@ -15,9 +15,9 @@ use crate::rule::format::{
     zset_problem,
 };
 use crate::rule::message_text::cut;
-use crate::rule::override_index::value_problem;
+use crate::rule::override_index::{value_problem, values_problem};
 use crate::rule::text::TextLines;
-use crate::rule::{Contradiction, MAX_LIMITS, values_problem};
+use crate::rule::{Contradiction, MAX_LIMITS};
 use crate::{Key, KeyMatch, Limit, Rule};
 
 /// The settings of a rule that were read, with the positions of their values.
