@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{poll_fn, ready};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -13,7 +13,7 @@ use axum::extract::ConnectInfo;
 use axum::routing::{Route, get};
 use limiter_testkit::RedisServer;
 use rate_limited::tower::{ClientIp, Header, RateLimitLayer};
-use rate_limited::{Decision, Key, Limit, Limiter, Source, rate_limited};
+use rate_limited::{Decision, Key, KeyMatch, Limit, Limiter, Mode, Rule, RuleSet, Source, rate_limited};
 use tower::layer::layer_fn;
 use tower::{Layer, Service, service_fn};
 
@@ -85,6 +85,33 @@ fn short_key_built_for_the_call_does_not_allocate() {
         assert!(poll_ready(limiter.check(&key, &limit)).expect("answers").is_allowed());
     };
     assert_eq!(allocations(check), 0);
+}
+
+#[test]
+fn look_up_among_a_hundred_thousand_networks_does_not_allocate() {
+    let networks = (0..100_000_u32).map(|index| format!("{}/{}", Ipv4Addr::from(index << 12), 20 + index % 3));
+    let networks = KeyMatch::any_of([("ip", networks.collect::<Vec<_>>())]);
+    let few = KeyMatch::parts([("ip", "2001:db8::/32"), ("path", "/api/*")]);
+    let off = || Rule::new().mode(Mode::Off);
+    let allocations_of = |rule: Rule, ip: &str, is_enforced: bool| {
+        let limiter = Limiter::memory();
+        limiter.set_rules(RuleSet::new().rule("{ip}:{path}", rule)).expect("valid");
+        let (named, limit) = (limiter.named("{ip}:{path}"), "1000000000/10s".parse().expect("a limit"));
+        let key = Key::new("").part(ip).text(":").part("/api/v1");
+        let check = || {
+            let allowed = poll_ready(named.check(&key, &limit)).expect("answers").into_result().expect("allowed");
+            assert_eq!(allowed.is_enforced(), is_enforced, "{ip}");
+        };
+        (0..CALLS).for_each(|_| check());
+        allocations(check)
+    };
+    let rule = Rule::new().overriding(networks, off()).overriding(few, off());
+    for ip in ["10.1.2.3", "2001:db8:1:2::/64"] {
+        assert_eq!(allocations_of(rule.clone(), ip, false), 0, "{ip}");
+    }
+    // No override matches. The other allocations are those of a named call.
+    let ip = "255.1.2.3";
+    assert_eq!(allocations_of(rule, ip, true), allocations_of(Rule::new().mode(Mode::Enforce), ip, true));
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! Settings of rules by name, with which a program's configuration overrides its attributes.
 
-use std::fmt::{self, Display};
 use std::time::Duration;
 
 use crate::error::NamedValue;
 use crate::request::CallSettings;
-use crate::{Algorithm, Error, ErrorKind, Key, Layout, Limit, OnError};
+use crate::{Algorithm, Error, ErrorKind, Layout, Limit, OnError};
 
 mod mode;
 pub(crate) mod message_text;
 #[cfg(any(feature = "rules", feature = "serde"))]
 pub(crate) mod format;
+mod key_match;
 mod override_index;
 mod rule_set;
 mod settings;
@@ -31,6 +31,8 @@ mod file;
 pub(crate) use catalog::Catalog;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
+pub use key_match::KeyMatch;
+pub(crate) use key_match::KeyPattern;
 pub(crate) use levels::ResolvedRule;
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) use levels::check_shared_text;
@@ -175,9 +177,10 @@ impl Rule {
     /// Adds settings for the keys that match. They come before those of the rule itself, and a setting that they lack
     /// comes from the rule.
     ///
-    /// Of several overrides that match, the one with the most matching parts applies, and among equals the first. An
-    /// override of [one key](KeyMatch::key) matches all parts. Overrides cannot have overrides. A limiter can have
-    /// 100 000 of them.
+    /// Of several overrides that match, the one with the most matching parts applies. An override of
+    /// [one key](KeyMatch::key) matches all parts. Then the parts decide in the key's order: an exact value comes before a
+    /// network, and that before a beginning; a longer one comes before a shorter one. Among equals it is the first.
+    /// Overrides cannot have overrides. A limiter can have 100 000 of them.
     ///
     /// If this rule has limits, the limits of overrides in lower levels do not apply. Their modes do, unless this rule
     /// has one.
@@ -302,7 +305,13 @@ impl Rule {
                 "`overriding` of {name} must have rules without overrides, got one with some: add them to the rule itself"
             ));
         }
-        self.overrides.iter().try_for_each(|(_, rule)| rule.check(&format!("an override of {name}")))
+        for (number, (keys, rule)) in (1..).zip(&self.overrides) {
+            if let Some(problem) = keys.problem_of_override(number, name) {
+                return error(problem);
+            }
+            rule.check(&format!("an override of {name}"))?;
+        }
+        Ok(())
     }
 
     /// Returns settings that contradict each other, if there are some. A limit of the default algorithm may have that of
@@ -375,71 +384,6 @@ pub(crate) fn all_concurrent(mut limits: impl Iterator<Item = Limit>) -> Option<
 
 /// The most limits of a rule.
 pub(crate) const MAX_LIMITS: usize = 16;
-
-// The keys that an override applies to.
-
-/// The keys that an override of a rule applies to: one key, or all keys with some parts.
-///
-/// The parts are those of the attribute's key, by the text between its braces. Parts that are omitted match anything.
-///
-/// `Debug` does not show the contents.
-///
-/// ```
-/// # use limiter_core as rate_limited;
-/// use rate_limited::{Key, KeyMatch};
-///
-/// // For the attribute `key = "{tenant}/{user_id}"`: all users of a tenant, one user of any tenant, and one key.
-/// let tenant = KeyMatch::parts([("tenant", "acme")]);
-/// let user = KeyMatch::parts([("user_id", 42)]);
-/// let both = KeyMatch::key(&Key::new("").part("acme").text("/").part(42));
-/// ```
-#[must_use = "a match has no effect until it is added to a rule"]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct KeyMatch {
-    pub(crate) pattern: KeyPattern,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum KeyPattern {
-    /// Names and values, by name.
-    Parts(Vec<(String, String)>),
-    Key(Key),
-}
-
-impl KeyMatch {
-    /// Matches the keys whose parts of these names have these values, whatever the other parts are.
-    ///
-    /// A value is compared as text with the part's text in the key. For `{id:08}` that is `00000042`. A value that is a
-    /// network, such as `203.0.113.0/24`, also matches parts that are addresses or smaller networks in it. The name is the
-    /// text between the braces. It may omit the format spec, if no other part then has the same name.
-    pub fn parts<N, V>(parts: impl IntoIterator<Item = (N, V)>) -> Self
-    where
-        N: Into<String>,
-        V: Display,
-    {
-        let parts = parts.into_iter().map(|(name, value)| (name.into(), value.to_string()));
-        let mut parts: Vec<_> = parts.collect();
-        // Their order makes no difference to the keys that match.
-        parts.sort();
-        Self { pattern: KeyPattern::Parts(parts) }
-    }
-
-    /// Matches one key.
-    pub fn key(key: &Key) -> Self {
-        Self { pattern: KeyPattern::Key(key.clone()) }
-    }
-}
-
-impl fmt::Debug for KeyMatch {
-    /// Formats the kind of the match alone: its values may be personal data.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.pattern {
-            KeyPattern::Parts(_) => "parts",
-            KeyPattern::Key(_) => "key",
-        };
-        f.debug_struct("KeyMatch").field("kind", &kind).finish_non_exhaustive()
-    }
-}
 
 // The rules of a limiter as an operator sees them.
 
@@ -535,23 +479,5 @@ impl RuleInForce {
     #[must_use]
     pub fn overrides(&self) -> usize {
         self.overrides
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_order_of_parts_makes_no_difference() {
-        assert_eq!(KeyMatch::parts([("a", 1), ("b", 2)]), KeyMatch::parts([("b", 2), ("a", 1)]));
-        assert_ne!(KeyMatch::parts([("a", 1), ("b", 2)]), KeyMatch::parts([("a", 2), ("b", 1)]));
-    }
-
-    #[test]
-    fn debug_shows_no_contents() {
-        for key_match in [KeyMatch::parts([("user", "secret")]), KeyMatch::key(&Key::new("secret"))] {
-            assert!(!format!("{key_match:?}").contains("secret"), "{key_match:?}");
-        }
     }
 }

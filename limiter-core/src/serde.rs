@@ -240,8 +240,10 @@ enum FieldValue<'r> {
     One(WrittenValue),
     Limit(Limit),
     Limits(&'r [Limit]),
-    /// Names and values.
-    Parts(&'r [(String, String)]),
+    /// Names, each with its values.
+    Parts(&'r [(String, Vec<String>)]),
+    /// The values of a part: one, or a list.
+    Values(&'r [String]),
     Overrides(&'r [(KeyMatch, Rule)]),
 }
 
@@ -256,7 +258,11 @@ impl Serialize for FieldValue<'_> {
             Self::One(WrittenValue::Time(time)) => serializer.collect_str(&format_args!("{}ms", whole_millis(*time))),
             Self::Limit(limit) => limit.serialize(serializer),
             Self::Limits(limits) => serializer.collect_seq(*limits),
-            Self::Parts(parts) => serializer.collect_map(parts.iter().map(|(name, value)| (name, value))),
+            Self::Parts(parts) => {
+                serializer.collect_map(parts.iter().map(|(name, values)| (name, FieldValue::Values(values))))
+            }
+            Self::Values([value]) => serializer.serialize_str(value),
+            Self::Values(values) => serializer.collect_seq(*values),
             Self::Overrides(overrides) => {
                 serializer.collect_seq(overrides.iter().map(|(keys, rule)| WrittenOverride { keys, rule }))
             }

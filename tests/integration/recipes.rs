@@ -285,3 +285,26 @@ async fn a_drill_shows_an_outage() {
     eventually("the state is up", || async { limiter.health().state == HealthState::Up }).await;
     eventually("the store decides again", || async { source().await == Source::Store }).await;
 }
+
+mod incident {
+    use rate_limited::{Key, Limiter, RuleSet};
+
+    use crate::support::limit;
+
+    #[test]
+    fn networks_get_nothing_except_one_client() {
+        let rules: RuleSet = super::blocks("toml")[1].parse().expect("rules");
+        let limiter = Limiter::builder().rules(rules).build().expect("builds");
+        let calls = |ip: &str, path: &str| {
+            let key = Key::new("api:ip:").part(ip).text(":path:").part(path);
+            let check = || limiter.named("api").check_blocking(&key, &limit("9/min")).expect("memory");
+            (0..200).filter(|_| check().is_allowed()).count()
+        };
+        for ip in ["203.0.113.7", "198.51.100.255", "2001:db8:bad:1::/64"] {
+            assert_eq!((calls(ip, "/search"), calls(ip, "/export/all")), (0, 0), "{ip}");
+        }
+        assert_eq!((calls("203.0.113.9", "/search"), calls("203.0.113.9", "/export/all")), (100, 100));
+        assert_eq!((calls("192.0.2.1", "/search"), calls("192.0.2.1", "/export/all")), (100, 5));
+        assert_eq!(calls("192.0.2.1", &format!("/export/{}", "x".repeat(500))), 5);
+    }
+}

@@ -14,7 +14,7 @@ const TYPES_PER_10000_LINES: usize = 186; // fewer lines for builds without feat
 /// The lines of the longest file, with comments.
 const LONGEST_FILE: usize = 557;
 /// Functions of more than 60 lines.
-const LONG_FUNCTIONS: usize = 3;
+const LONG_FUNCTIONS: usize = 2;
 /// The names of each room that are used outside of it.
 const NAMES: [(&str, usize); 8] = [
     ("store::redis", 13),

@@ -33,7 +33,8 @@ fn of_overrides(name: &str, rule: &dyn TableLike, text: &str) -> Vec<String> {
     let warning = |(table, keys): &(&dyn TableLike, OverrideKeys)| {
         let of_value = match keys {
             OverrideKeys::Parts(parts) => {
-                parts.iter().find_map(|(part, value)| value_warning(name, stated, part, value))
+                let values = parts.iter().flat_map(|(part, values)| values.iter().map(move |value| (part, value)));
+                values.into_iter().find_map(|(part, value)| value_warning(name, stated, part, value))
             }
             OverrideKeys::Key(_) => None,
         };
@@ -55,9 +56,12 @@ fn is_before(keys: &OverrideKeys, other: &OverrideKeys) -> bool {
     match (keys, other) {
         (_, OverrideKeys::Key(_)) => false,
         (OverrideKeys::Key(_), OverrideKeys::Parts(_)) => true,
-        (OverrideKeys::Parts(parts), OverrideKeys::Parts(others)) => parts.iter().all(|(name, value)| {
-            let has_both = |other: &str| value == other || value.contains('/') || other.contains('/');
-            others.iter().find(|(other, _)| other == name).is_none_or(|(_, other)| has_both(other))
+        (OverrideKeys::Parts(parts), OverrideKeys::Parts(others)) => parts.iter().all(|(name, values)| {
+            let is_of_many = |value: &String| value.contains(['/', '*']);
+            let share = |others: &[String]| {
+                values.iter().chain(others).any(is_of_many) || values.iter().any(|value| others.contains(value))
+            };
+            others.iter().find(|(other, _)| other == name).is_none_or(|(_, others)| share(others))
         }),
     }
 }
@@ -160,6 +164,11 @@ mod tests {
         assert_eq!(found(&[empty, "key = 'a@10.0.0.5'\nmode = 'deny'"]), [expected]);
         assert_eq!(found(&[empty, "match = { ip = '10.0.0.0/8' }\nmode = 'deny'"]), [""; 0]);
         assert_eq!(found(&[empty, "match = { user = 7 }\nmode = 'deny'"]), [""; 0]);
+        assert_eq!(found(&[empty, "match = { ip = ['10.0.0.4', '10.0.0.5'] }\nmode = 'deny'"]), [""; 0]);
+        assert_eq!(found(&[empty, "match = { ip = '10.*' }\nmode = 'deny'"]), [""; 0]);
+        assert_eq!(found(&[empty, "match = { ip = ['10.0.0.4', '10.0.0.6'] }\nmode = 'deny'"]), [expected]);
+        let warned = found(&["match = { ip = ['10.0.0.0/8', '10.0.0.0/33'] }\nmode = 'deny'"]);
+        assert!(warned.len() == 1 && warned[0].contains("with `10.0.0.0/33`, which is no network"), "{warned:?}");
         assert_eq!(found(&["key = 'a@10.0.0.5'", "match = { ip = '10.0.0.5' }\nmode = 'deny'"]), [""; 0]);
         let many: Vec<_> = (0..50).map(|ip| format!("match = {{ ip = '10.0.0.{ip}' }}")).collect();
         assert_eq!(found(&many.iter().map(String::as_str).collect::<Vec<_>>()).len(), MAX_WARNINGS);

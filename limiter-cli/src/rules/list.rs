@@ -12,6 +12,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, Style, visible};
 
+/// The most values of a part that the table has.
+const MAX_VALUES: usize = 3;
+
 /// The most overrides of a rule that the table has.
 const MAX_OVERRIDES: usize = 20;
 
@@ -66,7 +69,13 @@ fn keys_text(settings: &dyn TableLike) -> String {
     match OverrideKeys::of(settings) {
         Some(OverrideKeys::Key(key)) => visible(&key),
         Some(OverrideKeys::Parts(parts)) => {
-            let part = |(name, value): &(String, String)| visible(&format!("{name}={value}"));
+            let part = |(name, values): &(String, Vec<String>)| {
+                let shown = values.iter().take(MAX_VALUES).map(String::as_str).collect::<Vec<_>>().join(",");
+                match values.len().saturating_sub(MAX_VALUES) {
+                    0 => visible(&format!("{name}={shown}")),
+                    more => visible(&format!("{name}={shown} and {more} more")),
+                }
+            };
             parts.iter().map(part).collect::<Vec<_>>().join(" ")
         }
         None => "-".to_owned(),
@@ -119,6 +128,9 @@ fn item_json(item: &Item) -> Value {
     if let Some(flag) = item.as_bool() {
         return flag.into();
     }
+    if let Some(list) = item.as_array() {
+        return list.iter().map(|value| item_json(&Item::Value(value.clone()))).collect();
+    }
     let entries = item.as_table_like().into_iter().flat_map(TableLike::iter);
     entries.map(|(name, item)| (name.to_owned(), item_json(item))).collect::<Map<_, _>>().into()
 }
@@ -145,5 +157,15 @@ mod tests {
         let rule = document["rules"]["a"].as_table_like().expect("a table");
         let expected = json!({ "name": "a", "limits": ["5/s"], "burst": 7, "leases": false, "overrides": [] });
         assert_eq!(rule_json("a", rule), expected);
+    }
+
+    #[test]
+    fn a_list_is_shown_by_its_first_values() {
+        let text = "[[override]]\nmatch = { ip = ['10.0.0.0/8', '::/0', 7, '9', '9'], path = '/api/*' }\n";
+        let document: DocumentMut = text.parse().expect("TOML");
+        let of_keys = overrides(document.as_table())[0];
+        assert_eq!(keys_text(of_keys), "ip=10.0.0.0/8,7,9 and 1 more path=/api/*");
+        let listed = json!({ "ip": ["10.0.0.0/8", "::/0", 7, "9", "9"], "path": "/api/*" });
+        assert_eq!(settings_json(of_keys)["match"], listed);
     }
 }

@@ -104,7 +104,7 @@ pub(super) fn remove_override(settings: &mut dyn TableLike, keys: &KeysArguments
 pub(super) fn override_index(settings: &dyn TableLike, keys: &KeysArguments) -> Option<usize> {
     let wanted = match &keys.key {
         Some(key) => OverrideKeys::Key(key.clone()),
-        None => OverrideKeys::parts(keys.matches.iter().cloned()),
+        None => OverrideKeys::parts(keys.matches.iter().map(|(name, value)| (name.clone(), vec![value.clone()]))),
     };
     overrides(settings).into_iter().position(|table| OverrideKeys::of(table).as_ref() == Some(&wanted))
 }
@@ -124,13 +124,17 @@ pub(crate) fn overrides(settings: &dyn TableLike) -> Vec<&dyn TableLike> {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OverrideKeys {
     Key(String),
-    /// Names and values, by name.
-    Parts(Vec<(String, String)>),
+    /// Names, each with the values of which a key has one, by name.
+    Parts(Vec<(String, Vec<String>)>),
 }
 
 impl OverrideKeys {
-    fn parts(parts: impl Iterator<Item = (String, String)>) -> Self {
+    fn parts(parts: impl Iterator<Item = (String, Vec<String>)>) -> Self {
         let mut parts: Vec<_> = parts.collect();
+        parts.iter_mut().for_each(|(_, values)| {
+            values.sort();
+            values.dedup();
+        });
         parts.sort();
         Self::Parts(parts)
     }
@@ -141,8 +145,15 @@ impl OverrideKeys {
             return Some(Self::Key(key.as_str()?.to_owned()));
         }
         let parts = table.get("match")?.as_table_like()?.iter().map(|(name, value)| {
-            let text = value.as_str().map(str::to_owned).or_else(|| Some(value.as_integer()?.to_string()));
-            (name.to_owned(), text.unwrap_or_default())
+            let text = |value: &Value| {
+                let text = value.as_str().map(str::to_owned).or_else(|| Some(value.as_integer()?.to_string()));
+                text.unwrap_or_default()
+            };
+            let values = match value.as_value() {
+                Some(Value::Array(list)) => list.iter().map(text).collect(),
+                value => value.into_iter().map(text).collect(),
+            };
+            (name.to_owned(), values)
         });
         Some(Self::parts(parts))
     }

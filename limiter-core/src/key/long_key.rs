@@ -131,13 +131,14 @@ pub(super) fn parse_hex<const N: usize>(hex: &str) -> Option<[u8; N]> {
 
 // The texts and parts of a key of any length, in bounded memory.
 
-/// The encoding of a key in which `+` and a SHA-256 digest replace each piece that is longer than [`MAX_LEN`].
+/// The encoding of a key in which each piece that is longer than [`MAX_LEN`] is cut there, with `+` and the SHA-256 digest
+/// of the whole piece behind it.
 ///
 /// The outline of a short key is its encoding. Pieces do not contain the mark of a digest, so keys with equal outlines
-/// have equal pieces, except for SHA-256 collisions.
+/// have equal pieces, except for SHA-256 collisions. A long piece keeps its beginning, by which overrides find it.
 #[derive(Clone, Default)]
 pub(super) struct Outline {
-    /// The pieces so far, without the last one if that is long.
+    /// The pieces so far. Of the last one, if that is long, the beginning.
     text: String,
     /// The start of the last piece.
     last_start: usize,
@@ -186,7 +187,8 @@ impl Outline {
         } else {
             let mut digest = Sha256::new_with_prefix(&self.text[self.last_start..]);
             digest.update(content);
-            self.text.truncate(self.last_start);
+            // Encodings are ASCII.
+            self.text.push_str(&content[..self.last_start + MAX_LEN - self.text.len()]);
             self.last_digest = Some(digest);
         }
     }
@@ -217,7 +219,7 @@ fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
 impl Key {
     /// The texts and parts of the key, encoded, with a mark between each two; `None` if they are not known.
     ///
-    /// A piece longer than 200 bytes is replaced by `+` and its digest. The pieces are not known if the key was read
+    /// A piece longer than [`MAX_LEN`] is cut there, and `+` and its digest follow. The pieces are not known if the key was read
     /// from a digest, or is longer than 200 bytes and has more than [`MAX_OUTLINE_PARTS`] parts.
     #[inline]
     pub(crate) fn outline(&self) -> Option<Cow<'_, [u8]>> {
@@ -236,8 +238,9 @@ mod tests {
         String::from_utf8(key.outline().expect("known").into_owned()).expect("ASCII")
     }
 
+    /// The outline of a long piece.
     fn digest(encoded: &str) -> String {
-        let mut text = String::new();
+        let mut text = encoded[..200].to_owned();
         push_digest(Sha256::new_with_prefix(encoded), &mut text);
         text
     }
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outline_of_a_long_key_has_digests_of_its_long_pieces_only() {
+    fn the_outline_of_a_long_key_has_beginnings_and_digests_of_its_long_pieces_only() {
         for len in [1, 100, 199, 200, 201, 1_000] {
             let value = "x".repeat(len);
             let shown = if len <= 200 { value.clone() } else { digest(&value) };

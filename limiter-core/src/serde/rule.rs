@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde_core::de::{self, MapAccess, SeqAccess, Visitor};
+use serde_core::de::{self, DeserializeSeed, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 use super::{FieldValue, settings, write_fields};
@@ -252,40 +252,63 @@ impl<'de> Visitor<'de> for PartsVisitor {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<MatchedParts, M::Error> {
         let mut parts = Vec::new();
-        while let Some((name, PartText(value))) = map.next_entry::<String, _>()? {
-            parts.push((name, value));
+        while let Some((name, PartTexts(values))) = map.next_entry::<String, _>()? {
+            parts.push((name, values));
         }
-        Ok(MatchedParts(KeyMatch::parts(parts)))
+        let keys = KeyMatch::any_of(parts);
+        keys.problem().map_or(Ok(MatchedParts(keys)), |problem| Err(de::Error::custom(problem)))
     }
 }
 
-/// The value of a part. A whole number stands for its digits.
-struct PartText(String);
+/// The values of a part: one, or a list. A whole number stands for its digits.
+struct PartTexts(Vec<String>);
 
-impl<'de> Deserialize<'de> for PartText {
+impl<'de> Deserialize<'de> for PartTexts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(PartVisitor)
+        deserializer.deserialize_any(PartVisitor { is_in_list: false })
     }
 }
 
-struct PartVisitor;
+struct PartVisitor {
+    is_in_list: bool,
+}
 
-impl Visitor<'_> for PartVisitor {
-    type Value = PartText;
+impl<'de> DeserializeSeed<'de> for PartVisitor {
+    type Value = PartTexts;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<PartTexts, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PartVisitor {
+    type Value = PartTexts;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("for a part of `match` a text or a whole number")
+        f.write_str("for a part of `match` a text or a whole number")?;
+        if self.is_in_list { Ok(()) } else { f.write_str(", or a list of them") }
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<PartText, E> {
-        Ok(PartText(text.to_owned()))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<PartTexts, E> {
+        Ok(PartTexts(vec![text.to_owned()]))
     }
 
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<PartText, E> {
-        Ok(PartText(number.to_string()))
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<PartTexts, E> {
+        Ok(PartTexts(vec![number.to_string()]))
     }
 
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<PartText, E> {
-        Ok(PartText(number.to_string()))
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<PartTexts, E> {
+        Ok(PartTexts(vec![number.to_string()]))
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<PartTexts, S::Error> {
+        if self.is_in_list {
+            return Err(de::Error::invalid_type(Unexpected::Seq, &self));
+        }
+        let mut values = Vec::new();
+        while let Some(PartTexts(value)) = sequence.next_element_seed(Self { is_in_list: true })? {
+            values.extend(value);
+        }
+        Ok(PartTexts(values))
     }
 }

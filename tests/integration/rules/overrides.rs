@@ -59,6 +59,28 @@ fn overrides_match_keys_of_any_length() {
     });
 }
 
+/// Neither by a long part, nor by a character that a pattern has as a sign.
+#[test]
+fn a_pattern_matches_each_part_with_its_beginning() {
+    let limiter = Limiter::memory();
+    let denied = || Rule::new().mode(Mode::Deny);
+    let rule = max("3/h")
+        .overriding(KeyMatch::parts([("user", "test-*")]), denied())
+        .overriding(KeyMatch::any_of([("tenant", ["10.0.0.0/8", "2001:db8::/48", r"\*"])]), denied());
+    limiter.set_rules(rules(rule)).expect("valid");
+    limiter.scope_sync(|| {
+        for length in [0, 1, 194, 195, 196, 1_000, 100_000] {
+            assert_eq!(allowed("t", &format!("test-{}", "x".repeat(length))), 0, "{length} bytes");
+            assert_eq!(allowed("t", &format!("tesx-{}", "x".repeat(length))), 3, "{length} bytes");
+            assert_eq!(allowed("10.1.2.3", &"x".repeat(length)), 0, "{length} bytes");
+        }
+        assert_eq!(
+            [allowed("2001:db8::9", "a"), allowed("*", "a"), allowed("**", "a"), allowed("11.1.2.3", "a")],
+            [0, 0, 3, 3]
+        );
+    });
+}
+
 #[test]
 fn settings_that_an_override_lacks_come_from_its_rule() {
     let limiter = Limiter::memory();
@@ -113,8 +135,24 @@ fn invalid_overrides_are_rejected() {
             "`burst` of an override of the rule `{tenant}/{user}` must be left out for `fixed_window`, got 3",
         ),
     ];
+    let patterns = [
+        (
+            Rule::new().overriding(KeyMatch::parts([("user", "secret*x")]), max("1/h")),
+            "override 1 of the rule `{tenant}/{user}`: `user` must have a `*` only as its last character, got one before \
+             others: remove it, or write `\\*` for the character itself",
+        ),
+        (
+            Rule::new().overriding(KeyMatch::any_of([("user", [""; 0])]), max("1/h")),
+            "override 1 of the rule `{tenant}/{user}`: `user` must have at least one value, got an empty list",
+        ),
+        (
+            Rule::new().overriding(KeyMatch::parts([("user", "é".repeat(34) + "*")]), max("1/h")),
+            "override 1 of the rule `{tenant}/{user}`: `user` must have at most 200 bytes before its `*`, of which all but \
+             letters, digits, `-`, `_` and `.` count three times, got 204: write a shorter text",
+        ),
+    ];
     let limiter = Limiter::memory();
-    for (rule, message) in cases {
+    for (rule, message) in cases.into_iter().chain(patterns) {
         let error = limiter.set_rules(rules(rule)).expect_err(message);
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().starts_with(message), "{error}");

@@ -1,40 +1,53 @@
 //! The parts that an override names, compared with those of the rule's template.
 
 use std::borrow::Cow;
+use std::mem::replace;
 
 use limiter_syntax::nearest;
 
 use super::methods::method_problem;
 use super::networks::address_problem;
+use super::part_value::PartValue;
 use crate::key::{KeyTemplate, MAX_OUTLINE_PARTS, PartKind, TemplatePart};
 
-/// Returns the value at each position of the template, if the override names it.
-pub(super) fn values_by_position<'a>(
+/// The most combinations of values that the overrides of a rule have: each takes an entry in a table.
+pub(super) const MAX_COMBINATIONS: usize = 1_000_000;
+
+/// A name in an override: its positions in the template, and the values of which one must be there.
+pub(super) struct NamedPart {
+    pub(super) positions: Vec<usize>,
+    pub(super) values: Vec<PartValue>,
+}
+
+/// Returns the parts that an override names.
+pub(super) fn named_parts<'a>(
     template: &KeyTemplate,
-    parts: &'a [(String, String)],
-) -> Result<Vec<Option<&'a str>>, OverrideProblem<'a>> {
+    parts: &'a [(String, Vec<String>)],
+) -> Result<Vec<NamedPart>, OverrideProblem<'a>> {
     if template.parts.len() > MAX_OUTLINE_PARTS {
         return Err(OverrideProblem::ManyParts);
     }
     if parts.is_empty() {
         return Err(OverrideProblem::NoParts);
     }
-    let mut values = vec![None; template.parts.len()];
-    for (name, value) in parts {
+    let mut is_named = vec![false; template.parts.len()];
+    let mut named = Vec::with_capacity(parts.len());
+    for (name, texts) in parts {
         let positions = positions_of(template, name);
         if positions.is_empty() {
             return Err(OverrideProblem::UnknownPart { name, names: template.parts.iter().map(full_name).collect() });
         }
-        for position in positions {
-            if values[position].replace(&value[..]).is_some() {
-                return Err(OverrideProblem::DoubledPart(name));
-            }
-            if let Some(problem) = value_problem(template.parts[position].kind, name, value) {
-                return Err(OverrideProblem::Value(problem));
-            }
+        if positions.iter().any(|position| replace(&mut is_named[*position], true)) {
+            return Err(OverrideProblem::DoubledPart(name));
         }
+        let kinds = || positions.iter().map(|position| template.parts[*position].kind);
+        let value = |text: &String| match kinds().find_map(|kind| value_problem(kind, name, text)) {
+            Some(problem) => Err(OverrideProblem::Value(problem)),
+            None => PartValue::parse(name, text).map_err(OverrideProblem::Value),
+        };
+        named.push(NamedPart { values: texts.iter().map(value).collect::<Result<_, _>>()?, positions });
     }
-    Ok(values)
+    Ok(named)
 }
 
 /// Returns the message for a value that no key has in a part of this kind.
@@ -89,6 +102,7 @@ pub(super) enum OverrideProblem<'a> {
         names: Vec<String>,
     },
     DoubledPart(&'a str),
+    ManyCombinations,
     /// No key has the value: the message.
     Value(String),
     HashedKey,
@@ -133,6 +147,10 @@ pub(super) fn override_problem(template: Option<&str>, problem: &OverrideProblem
         OverrideProblem::DoubledPart(name) => {
             format!("`match` must name each part once, got `{name}` twice: remove one")
         }
+        OverrideProblem::ManyCombinations => format!(
+            "`match` must have lists with at most {MAX_COMBINATIONS} combinations in all overrides of a rule, got more: \
+             write shorter lists, or a list for one part alone"
+        ),
         OverrideProblem::Value(message) => message.clone(),
         OverrideProblem::HashedKey => {
             "`key` of an override must be a plain key or its SHA-256 digest, got a digest of `hash_keys`: write \

@@ -1,25 +1,18 @@
 //! Overrides by networks: a part matches if its text is an address in the network, or a smaller network.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::outline_parts::{OutlineParts, PART_MARK, part_outline};
-use super::{MatchTable, MatchText};
-use crate::key::{AddressPrefixes, MAX_OUTLINE_PARTS};
-use crate::sync::seed;
+use super::nested_sets::Nested;
+use crate::key::AddressPrefixes;
 
-/// A network of addresses, or one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A network of addresses, or one address. It is before those in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Network {
     is_ipv4: bool,
     /// The bits of the prefix, from the highest one on. The others are 0.
     bits: u128,
     prefix: u8,
 }
-
-/// The bytes of a network in a text that overrides are found by.
-type NetworkBytes = [u8; 18];
 
 /// The longest text of a network: eight groups of four digits, and a prefix.
 const MAX_NETWORK_TEXT: usize = 49;
@@ -50,13 +43,16 @@ impl Network {
     }
 
     /// Parses the text of an override that is not only the usual text of one address, which matches as a text.
-    fn of_override(text: &str) -> Option<Self> {
+    pub(super) fn of_override(text: &str) -> Option<Self> {
         let is_usual = text.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().to_string() == text);
         Self::parse(text).filter(|_| !is_usual)
     }
 
     /// Parses the outline of a part, in which `:` and `/` are escaped.
-    fn of_outline(outline: &[u8]) -> Option<Self> {
+    pub(super) fn of_outline(outline: &[u8]) -> Option<Self> {
+        if let Some(bits) = ipv4_bits(outline) {
+            return Some(Self { is_ipv4: true, bits: u128::from(bits) << 96, prefix: 32 });
+        }
         let mut text = [0; MAX_NETWORK_TEXT];
         let mut len = 0;
         let mut bytes = outline.iter();
@@ -80,12 +76,35 @@ impl Network {
         (prefix <= self.prefix).then_some(Self { bits: self.bits & mask, prefix, ..self })
     }
 
-    fn bytes(self) -> NetworkBytes {
-        let mut bytes = [0; 18];
-        let [family, prefix, bits @ ..] = &mut bytes;
-        (*family, *prefix) = (u8::from(self.is_ipv4), self.prefix);
-        bits.copy_from_slice(&self.bits.to_be_bytes());
-        bytes
+    /// The number of bits that all its addresses have.
+    pub(super) fn prefix(self) -> u8 {
+        self.prefix
+    }
+}
+
+/// Parses an IPv4 address, in a fraction of the time of the standard library's parser of both families.
+fn ipv4_bits(text: &[u8]) -> Option<u32> {
+    let mut bits = 0;
+    let mut octets = text.split(|byte| *byte == b'.');
+    for _ in 0..4 {
+        let digits = octets.next().filter(|digits| (1..=3).contains(&digits.len()))?;
+        let is_number = digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits.first() != Some(&b'0'));
+        let octet = digits.iter().fold(0, |octet, digit| octet * 10 + u32::from(*digit & 15));
+        bits = bits << 8 | Some(octet).filter(|octet| is_number && *octet <= 255)?;
+    }
+    octets.next().is_none().then_some(bits)
+}
+
+impl Nested for Network {
+    #[inline]
+    fn contains(&self, inner: &Self) -> bool {
+        self.is_ipv4 == inner.is_ipv4 && inner.truncated(self.prefix).is_some_and(|outer| outer.bits == self.bits)
+    }
+
+    /// The family and the first 63 bits.
+    #[inline]
+    fn lead(&self) -> u64 {
+        u64::from(self.is_ipv4) << 63 | u64::try_from(self.bits >> 65).unwrap_or(0)
     }
 }
 
@@ -105,152 +124,6 @@ fn check_address(value: &str, prefixes: AddressPrefixes) -> Result<(), AddressPr
     let Network { is_ipv4, prefix, .. } = Network::parse(value).ok_or(AddressProblem::NoAddress)?;
     let longest = if is_ipv4 { prefixes.ipv4 } else { prefixes.ipv6 };
     if prefix <= longest { Ok(()) } else { Err(AddressProblem::TooLong { prefix, longest }) }
-}
-
-/// The overrides of one rule that have a network as the value of a part.
-///
-/// A look-up takes a hash for each set of parts and length of prefixes that the overrides have.
-#[derive(Default)]
-pub(super) struct NetworkIndex {
-    /// The most specific first.
-    groups: Vec<NetworkGroup>,
-    /// The positions of all parts with networks.
-    positions: Vec<usize>,
-}
-
-/// The overrides that name the same parts, with networks of the same family and prefix.
-struct NetworkGroup {
-    parts: Vec<GroupPart>,
-    rank: Rank,
-    table: MatchTable,
-}
-
-/// A part that a group names: its position, and the family and prefix of its networks.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct GroupPart {
-    position: usize,
-    network: Option<(bool, u8)>,
-}
-
-/// The order of matching overrides: by their parts, then by those with an exact value, then by the bits of networks.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    parts: usize,
-    exact: usize,
-    bits: u32,
-}
-
-impl Rank {
-    fn new(parts: &[GroupPart]) -> Self {
-        let networks = parts.iter().filter_map(|part| part.network);
-        Self {
-            parts: parts.len(),
-            exact: parts.len() - networks.clone().count(),
-            bits: networks.map(|(_, prefix)| u32::from(prefix)).sum(),
-        }
-    }
-}
-
-/// The overrides with networks so far.
-#[derive(Default)]
-pub(super) struct NetworkIndexBuilder(HashMap<Vec<GroupPart>, MatchTable>);
-
-impl NetworkIndexBuilder {
-    /// Adds an override with these values by position, if one of them is a network. Returns the index of an earlier one
-    /// that matches the same keys, and then adds nothing.
-    pub(super) fn add(&mut self, values: &[Option<&str>], index: u32) -> Option<u32> {
-        let named = values.iter().enumerate().filter_map(|(position, value)| Some((position, (*value)?)));
-        let named: Vec<_> = named.map(|(position, value)| (position, value, Network::of_override(value))).collect();
-        if named.iter().all(|(_, _, network)| network.is_none()) {
-            return None;
-        }
-        let mut parts = Vec::new();
-        let mut text = Vec::new();
-        for (position, value, network) in named {
-            parts.push(GroupPart { position, network: network.map(|network| (network.is_ipv4, network.prefix)) });
-            match network {
-                Some(network) => text.extend(network.bytes()),
-                None => {
-                    text.push(PART_MARK);
-                    text.extend(part_outline(value));
-                }
-            }
-        }
-        let table = self.0.entry(parts).or_insert_with(|| MatchTable::with_hasher(seed()));
-        match table.get(&text[..]) {
-            Some(earlier) => Some(*earlier),
-            None => {
-                table.insert(MatchText::new(&text), index);
-                None
-            }
-        }
-    }
-
-    pub(super) fn build(self) -> NetworkIndex {
-        let group = |(parts, table): (Vec<GroupPart>, _)| NetworkGroup { rank: Rank::new(&parts), parts, table };
-        let mut groups: Vec<_> = self.0.into_iter().map(group).collect();
-        groups.sort_by_key(|group| Reverse(group.rank));
-        let with_networks = groups.iter().flat_map(|group| &group.parts).filter(|part| part.network.is_some());
-        let mut positions: Vec<_> = with_networks.map(|part| part.position).collect();
-        positions.sort_unstable();
-        positions.dedup();
-        NetworkIndex { groups, positions }
-    }
-}
-
-impl NetworkIndex {
-    pub(super) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Returns the override with the most specific match, with the number of its parts. Among equals it is the first in
-    /// the list.
-    pub(super) fn find(&self, parts: &OutlineParts<'_>) -> Option<(u32, usize)> {
-        let mut networks = [None; MAX_OUTLINE_PARTS];
-        for position in &self.positions {
-            *networks.get_mut(*position)? = Network::of_outline(parts.get(*position));
-        }
-        let mut found: Option<(u32, Rank)> = None;
-        let mut text = Vec::new();
-        for group in &self.groups {
-            if found.is_some_and(|(_, rank)| rank > group.rank) {
-                break;
-            }
-            if let Some(index) = group.find(parts, &networks, &mut text) {
-                found = Some((found.map_or(index, |(first, _)| first.min(index)), group.rank));
-            }
-        }
-        found.map(|(index, rank)| (index, rank.parts))
-    }
-}
-
-impl NetworkGroup {
-    fn find(
-        &self,
-        parts: &OutlineParts<'_>,
-        networks: &[Option<Network>; MAX_OUTLINE_PARTS],
-        text: &mut Vec<u8>,
-    ) -> Option<u32> {
-        let masked = |part: &GroupPart| {
-            let (is_ipv4, prefix) = part.network?;
-            let network = networks.get(part.position).copied().flatten()?;
-            network.truncated(prefix).filter(|_| network.is_ipv4 == is_ipv4).map(Network::bytes)
-        };
-        if let [part] = &self.parts[..] {
-            return self.table.get(&masked(part)?[..]).copied();
-        }
-        text.clear();
-        for part in &self.parts {
-            match part.network {
-                Some(_) => text.extend(masked(part)?),
-                None => {
-                    text.push(PART_MARK);
-                    text.extend(parts.get(part.position));
-                }
-            }
-        }
-        self.table.get(&text[..]).copied()
-    }
 }
 
 /// Returns the message for a value that no part of this name has, whose values are networks of these prefixes. It does
@@ -315,6 +188,11 @@ mod tests {
         ];
         for text in others {
             assert_eq!(Network::parse(text), None, "{text}");
+        }
+        for text in
+            ["1.2.3.4", "255.0.10.1", "256.0.0.1", "1.2.3", "1.2.3.4.5", "1.2.3.", "01.2.3.4", "1.2.3.1000", "1..3.4"]
+        {
+            assert_eq!(Network::of_outline(text.as_bytes()), Network::parse(text), "{text}");
         }
         assert_eq!(Network::of_outline(&[b'1'; 1_000]), None);
         assert_eq!(Network::of_outline(b"%3"), None);

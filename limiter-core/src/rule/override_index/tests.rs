@@ -1,8 +1,12 @@
 //! The override of each key is that of a naive search through all overrides.
 
+use std::net::IpAddr;
+
 use limiter_testkit::{Random, full_or};
 
 use super::*;
+use crate::key::KeyTemplate;
+use crate::rule::KeyPattern;
 
 fn index(template: Option<&str>, overrides: &[KeyMatch]) -> OverrideIndex {
     OverrideIndex::new(template, overrides).unwrap_or_else(|invalid| panic!("{invalid:?}"))
@@ -303,39 +307,111 @@ fn overrides_that_cannot_apply_are_rejected() {
     }
 }
 
-const VALUES: [&str; 9] = ["", "a", "b", "@", "%", "a@b", "é", "/", "+"];
+const VALUES: [&str; 18] = [
+    "",
+    "a",
+    "ab",
+    "@",
+    "%",
+    "a@b",
+    "é",
+    "/",
+    "+",
+    "*",
+    r"a\*",
+    "10.1.2.3",
+    "10.1.2.0/24",
+    "10.0.0.0/8",
+    "::ffff:10.1.2.3",
+    "2001:db8::9",
+    "2001:DB8::/32",
+    "10.1.2.3/8",
+];
 
 fn value(random: &mut Random) -> String {
-    let value = VALUES[usize::try_from(random.below(9)).expect("small")];
+    let value = VALUES[small(random.below(18))];
     match random.below(8) {
-        0 => value.repeat(usize::try_from(random.between(30, 110)).expect("small")),
+        0 => value.repeat(small(random.between(30, 110))),
         1 => format!("{value}{}", "x".repeat(200)),
         _ => value.to_owned(),
     }
 }
 
+fn small(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}
+
+/// A value of an override: a text alone, its beginning, or a network.
+fn pattern(random: &mut Random) -> String {
+    let escaped = |text: &str| text.replace('\\', r"\\").replace('*', r"\*");
+    let value = value(random);
+    match random.below(4) {
+        0 => {
+            let len = random.below(1 + u64::try_from(value.chars().count().min(4)).expect("small"));
+            escaped(&value.chars().take(small(len)).collect::<String>()) + "*"
+        }
+        1 => ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::/0", "2001:db8::/32"][small(random.below(5))].to_owned(),
+        _ => escaped(&value),
+    }
+}
+
+/// The bits of an address or a network, with its family; `None` for another text.
+fn bits(text: &str) -> Option<(bool, String)> {
+    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let (address, prefix): (IpAddr, Option<usize>) = (address.parse().ok()?, prefix.map(str::parse).transpose().ok()?);
+    let bits = match address {
+        IpAddr::V4(address) => format!("{:032b}", address.to_bits()),
+        IpAddr::V6(address) => format!("{:0128b}", address.to_bits()),
+    };
+    let (start, rest) = bits.split_at(prefix.unwrap_or(bits.len()));
+    let of_mapped = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+    let start = if of_mapped { start.get(96..)? } else { start };
+    (!rest.contains('1')).then(|| (address.is_ipv4() || of_mapped, start.to_owned()))
+}
+
+/// The kind of the match of an override's value with a text, and its length.
+fn rank_of(value: &str, text: &str) -> Option<(u8, usize)> {
+    let mut literal = value.replace(r"\\", "\u{1}").replace(r"\*", "\u{2}");
+    let is_beginning = literal.ends_with('*');
+    literal = literal.replace('*', "").replace('\u{1}', r"\").replace('\u{2}', "*");
+    if is_beginning {
+        return text.starts_with(&literal).then_some((0, literal.len()));
+    }
+    let is_usual = literal.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().to_string() == literal);
+    match (bits(&literal), bits(text)) {
+        (Some(_), None) if !is_usual => None,
+        (Some((family, outer)), Some((of_text, inner))) if !is_usual => {
+            (family == of_text && inner.starts_with(&outer)).then_some((1, outer.len()))
+        }
+        _ => (literal == text).then_some((2, 0)),
+    }
+}
+
 /// The list is searched as the documentation describes it.
 fn naive(names: &[&str], overrides: &[KeyMatch], values: &[String], key: &Key) -> Option<usize> {
-    let score = |key_match: &KeyMatch| match &key_match.pattern {
-        KeyPattern::Key(other) => (other == key).then_some(names.len()),
+    let ranks = |key_match: &KeyMatch| match &key_match.pattern {
+        KeyPattern::Key(other) => (other == key).then(|| vec![(2, 0); names.len()]),
         KeyPattern::Parts(parts) => {
-            let position = |name: &str| names.iter().position(|other| *other == name).expect("a name");
-            parts.iter().all(|(name, value)| values[position(name)] == *value).then_some(parts.len())
+            let in_order = names.iter().zip(values).filter_map(|(name, text)| {
+                let (_, of_part) = parts.iter().find(|(other, _)| other == name)?;
+                Some(of_part.iter().filter_map(|value| rank_of(value, text)).max())
+            });
+            in_order.collect::<Option<Vec<_>>>()
         }
     };
-    let scores: Vec<_> = overrides.iter().map(score).collect();
-    let most = scores.iter().flatten().max()?;
-    scores.iter().position(|score| *score == Some(*most))
+    let all = overrides.iter().map(ranks).enumerate();
+    let matching = all.filter_map(|(index, ranks)| Some((index, ranks?)));
+    matching.max_by_key(|(index, ranks)| (ranks.len(), ranks.clone(), Reverse(*index))).map(|(index, _)| index)
 }
 
 #[test]
 fn look_ups_agree_with_a_naive_search() {
     let templates = ["{a}", "user:{a}", "{a}{b}", "{a}/{b}:", "x{a}y{b}{c}", "{a}{b}{c}{d}{{é}}"];
     let mut random = Random::new(15);
-    let (mut hits, mut long) = (0, 0);
+    let (mut hits, mut long, mut by_pattern) = (0, 0, 0);
     let rounds = full_or(20_000, 2_000);
     for _ in 0..rounds {
-        let template = templates[usize::try_from(random.below(6)).expect("small")];
+        let template = templates[small(random.below(6))];
         let names: Vec<_> =
             ["a", "b", "c", "d"].into_iter().filter(|name| template.contains(&format!("{{{name}}}"))).collect();
         let random_key = |random: &mut Random| {
@@ -345,14 +421,17 @@ fn look_ups_agree_with_a_naive_search() {
         };
         let mut overrides: Vec<KeyMatch> = Vec::new();
         for _ in 0..random.below(12) {
-            let next = if random.below(4) == 0 {
+            let next = if random.below(6) == 0 {
                 KeyMatch::key(&random_key(&mut random).1)
             } else {
                 let named: Vec<_> = names.iter().filter(|_| random.below(2) == 0).copied().collect();
                 if named.is_empty() {
                     continue;
                 }
-                KeyMatch::parts(named.iter().map(|name| (*name, value(&mut random))))
+                KeyMatch::any_of(named.iter().map(|name| {
+                    let count = if random.below(3) == 0 { random.between(1, 4) } else { 1 };
+                    (*name, (0..count).map(|_| pattern(&mut random)).collect::<Vec<_>>())
+                }))
             };
             overrides.push(next);
             if OverrideIndex::new(Some(template), &overrides).is_err() {
@@ -363,12 +442,112 @@ fn look_ups_agree_with_a_naive_search() {
         for _ in 0..20 {
             let (values, key) = random_key(&mut random);
             let expected = naive(&names, &overrides, &values, &key);
-            assert_eq!(index.find(&key), expected, "{template} {overrides:?} {values:?}");
+            assert_eq!(index.find(&key), expected, "{template} {values:?} {:?}", patterns(&overrides));
             hits += usize::from(expected.is_some());
             long += usize::from(expected.is_some() && key.encoded().contains('+'));
+            by_pattern += usize::from(index.patterns.len() > 1 && expected.is_some());
         }
     }
-    assert!(hits > rounds && long > rounds / 10, "{hits} and {long} of {rounds}");
+    let counts = (hits, long, by_pattern);
+    assert!(hits > rounds && long > rounds / 10 && by_pattern > rounds, "{counts:?} of {rounds}");
+}
+
+/// The values of overrides, for the message of a failed test.
+fn patterns(overrides: &[KeyMatch]) -> Vec<String> {
+    let pattern = |keys: &KeyMatch| match &keys.pattern {
+        KeyPattern::Parts(parts) => format!("{parts:?}"),
+        KeyPattern::Key(key) => key.encoded(),
+    };
+    overrides.iter().map(pattern).collect()
+}
+
+/// The parts decide in the key's order. Among equals the first in the list applies.
+#[test]
+fn parts_decide_in_the_keys_order() {
+    let template = "{path}:{ip}:{user}";
+    let overrides = [
+        KeyMatch::parts([("path", "/api/*"), ("ip", "10.1.2.3")]),
+        KeyMatch::parts([("path", "/api/v1"), ("ip", "10.0.0.0/8")]),
+        KeyMatch::parts([("path", "/api/v1/*"), ("ip", "10.0.0.0/8")]),
+        KeyMatch::parts([("path", "*"), ("user", "ann")]),
+        KeyMatch::parts([("ip", "10.*"), ("user", "a*")]),
+        KeyMatch::parts([("ip", "10.9.0.0/16"), ("user", "bob")]),
+        KeyMatch::any_of([("ip", ["10.5.0.0/16", "10.6.0.0/16"]), ("user", ["bob", "eve"])]),
+        KeyMatch::any_of([("ip", ["10.6.0.0/16", "10.7.0.0/16"]), ("user", ["bob", "zoe"])]),
+        KeyMatch::parts([("user", r"\*")]),
+        KeyMatch::parts([("user", "*")]),
+        KeyMatch::parts([("path", "")]),
+    ];
+    let index = index(Some(template), &overrides);
+    let cases = [
+        (["/api/v1", "10.1.2.3", "eve"], Some(1)),
+        (["/api/v1/x", "10.1.2.3", "eve"], Some(2)),
+        (["/api/", "10.1.2.3", "eve"], Some(0)),
+        // The path's beginning has less bytes than that of the address.
+        (["/x", "10.1.2.3", "ann"], Some(4)),
+        (["/x", "11.1.2.3", "ann"], Some(3)),
+        (["/api", "10.9.9.9", "bob"], Some(5)),
+        (["/x", "10.5.9.9", "eve"], Some(6)),
+        (["/x", "10.6.9.9", "bob"], Some(6)),
+        (["/x", "10.6.9.9", "zoe"], Some(7)),
+        (["/x", "10.7.9.9", "eve"], Some(9)),
+        (["/x", "::1", "*"], Some(8)),
+        (["/x", "::1", "ann*"], Some(9)),
+        (["", "::1", "*"], Some(8)),
+        (["", "::1", "x"], Some(10)),
+    ];
+    for (values, expected) in cases {
+        assert_eq!(index.find(&key(template, &values)), expected, "{values:?}");
+    }
+}
+
+/// A long part is a digest in the stores, and in a comparison with an exact text.
+#[test]
+fn a_long_part_escapes_no_beginning() {
+    let template = "{path}:{user}";
+    let longest = "y".repeat(200) + "*";
+    let overrides = ["/api/*", "é*", &longest].map(|path| KeyMatch::parts([("path", path)]));
+    let index = index(Some(template), &overrides);
+    for len in [0, 1, 100, 187, 188, 189, 199, 200, 201, 1_000, 100_000] {
+        for user in ["ann".to_owned(), "x".repeat(len)] {
+            let found = |start: &str| index.find(&key(template, &[&(start.to_owned() + &"x".repeat(len)), &user]));
+            assert_eq!(found("/api/"), Some(0), "{len}");
+            assert_eq!(found("é"), Some(1), "{len}");
+            assert_eq!(found(&"y".repeat(200)), Some(2), "{len}");
+            assert_eq!(found(&"y".repeat(199)), None, "{len}");
+            assert_eq!(found("/apj/"), None, "{len}");
+        }
+    }
+}
+
+#[test]
+fn an_override_of_combinations_that_all_are_in_earlier_ones_is_rejected() {
+    let list = |values: &[&str]| KeyMatch::any_of([("a", values)]);
+    let apart = [list(&["1", "2"]), list(&["2", "3"]), list(&["3*", "10.0.0.0/8"]), list(&["10.0.0.0/8", "4"])];
+    let index = index(Some("{a}{b}"), &apart);
+    for (a, expected) in [("1", 0), ("2", 0), ("3", 1), ("33", 2), ("10.0.0.1", 2), ("4", 3)] {
+        assert_eq!(index.find(&key("{a}{b}", &[a, "x"])), Some(expected), "{a}");
+    }
+    for hidden in [list(&["3", "1"]), list(&["3*", "2"]), list(&["3*"])] {
+        let overrides: Vec<_> = apart.iter().cloned().chain([hidden]).collect();
+        let invalid = OverrideIndex::new(Some("{a}{b}"), &overrides).expect_err("never applies");
+        assert!(invalid.index == 4 && invalid.message.contains("number 5 that matches"), "{invalid:?}");
+    }
+    assert!(OverrideIndex::new(Some("{a}"), &[list(&["1", "1"])]).is_ok());
+}
+
+#[test]
+fn the_combinations_of_lists_are_bounded() {
+    let numbers = |count: usize| (0..count).collect::<Vec<_>>();
+    let lists = |a, b| KeyMatch::any_of([("a", numbers(a)), ("b", numbers(b))]);
+    assert!(OverrideIndex::new(Some("{a}{b}{c}"), &[lists(100_000, 3)]).is_ok());
+    let invalid = OverrideIndex::new(Some("{a}{b}"), &[lists(10, 1), lists(100_000, 10)]).expect_err("too many");
+    assert!(invalid.index == 1 && invalid.message.contains("at most 1000000 combinations"), "{invalid:?}");
+    // Both parts of one name have one value.
+    let twice = [KeyMatch::any_of([("a", numbers(10_000))])];
+    let index = index(Some("{a}{a}{b}"), &twice);
+    assert_eq!(index.find(&key("{a}{a}{b}", &["7", "7", "x"])), Some(0));
+    assert_eq!(index.find(&key("{a}{a}{b}", &["7", "8", "x"])), None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::rule::format::{
     zset_problem,
 };
 use crate::rule::message_text::cut;
+use crate::rule::override_index::{value_problem, values_problem};
 use crate::rule::text::TextLines;
 use crate::rule::{Contradiction, MAX_LIMITS};
 use crate::{Key, KeyMatch, Limit, Rule};
@@ -285,19 +286,37 @@ impl<'l> OverrideReader<'l> {
 fn matched_parts(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
     let table = entry.value().as_table();
     let table = table.ok_or_else(|| entry.wrong_key("a table", "one such as `match = { user_id = \"42\" }`"))?;
-    let parts = entries(table).into_iter().map(|part| {
-        let value = match part.value() {
-            DeValue::String(text) => text.to_string(),
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
-            _ => return Err(part.wrong_key("a text in quotes", &format!("one such as `{} = \"42\"`", cut(part.name)))),
-        };
-        Ok((part.name, value))
-    });
+    let parts = entries(table).into_iter().map(|part| Ok((part.name, matched_values(&part)?)));
     let parts = parts.collect::<Result<Vec<_>, _>>()?;
     if parts.is_empty() {
         return Err(config_error(empty_match_problem(), entry.at()));
     }
-    Ok(KeyMatch::parts(parts))
+    Ok(KeyMatch::any_of(parts))
+}
+
+/// Reads the values of a part: one, or a list.
+fn matched_values(part: &TextEntry<'_>) -> Result<Vec<String>, Mistake> {
+    let value = |value: &Spanned<DeValue<'_>>| {
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+            other => {
+                let fix = format!("one such as `{} = \"42\"`", cut(part.name));
+                let problem = wrong_value_problem(part.name, "a text in quotes", kind(other), &fix);
+                return Err(config_error(problem, value.span().start));
+            }
+        };
+        match value_problem(part.name, &text) {
+            None => Ok(text),
+            Some(problem) => Err(config_error(problem, value.span().start)),
+        }
+    };
+    let Some(list) = part.value().as_array() else { return Ok(vec![value(part.value)?]) };
+    let values = list.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    match values_problem(part.name, &values) {
+        None => Ok(values),
+        Some(problem) => Err(config_error(problem, part.at())),
+    }
 }
 
 fn matched_key(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {

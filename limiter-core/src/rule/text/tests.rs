@@ -315,6 +315,29 @@ fn each_mistake_has_its_position_and_a_remedy() {
             "line 2, column 16: `id` must be a text in quotes, got a number: write one such as `id = \"42\"`",
         ),
         (
+            "[[rules.a.override]]\nmatch = { id = [] }",
+            "line 2, column 16: `id` must have at least one value, got an empty list: write one such as `id = [\"42\"]`, or \
+             remove it",
+        ),
+        (
+            "[[rules.a.override]]\nmatch = { id = [\"1\", [\"2\"]] }",
+            "line 2, column 22: `id` must be a text in quotes, got a list: write one such as `id = \"42\"`",
+        ),
+        (
+            "[[rules.a.override]]\nmatch = { path = \"/secret/*/x\" }",
+            "line 2, column 18: `path` must have a `*` only as its last character, got one before others: remove it, or \
+             write `\\*` for the character itself",
+        ),
+        (
+            "[[rules.a.override]]\nmatch = { id = [\n  \"1\",\n  \"**\",\n] }",
+            "line 4, column 3: `id` must have a `*` only as its last character, got one before others: remove it, or \
+             write `\\*` for the character itself",
+        ),
+        (
+            "[[rules.a.override]]\nmatch = { a = [\"1\", \"2\"] }\n[[rules.a.override]]\nmatch = { a = [2, 1, 1] }",
+            "line 4, column 9: `match` must differ from that of other overrides, got the one of line 2: remove one of them",
+        ),
+        (
             "[[rules.a.override]]\nmatch = { id = \"1\" }\nmdoe = \"off\"",
             "line 3, column 1: `mdoe` must be a setting of an override, got an unknown name: write `mode`",
         ),
@@ -539,7 +562,7 @@ pub(crate) fn random_rule_with_overrides(random: &mut Random) -> Rule {
     for index in 0..random.below(3) {
         let keys = match random.below(3) {
             0 => KeyMatch::key(&Key::new("user:{").part(index).text("\u{1F600}")),
-            1 => KeyMatch::parts([("id", index)]),
+            1 => KeyMatch::any_of([("id", (0..=index).map(|id| format!("\\\\{id}*")).collect::<Vec<_>>())]),
             _ => KeyMatch::parts([("a.b", format!("\"{index}\\")), ("", "\u{7f}".to_owned())]),
         };
         let mut of_keys = Rule { key: None, ..random_rule(random) };

@@ -80,7 +80,13 @@ impl fmt::Display for OverrideFields<'_> {
         let Self(keys, rule) = self;
         match &keys.pattern {
             KeyPattern::Parts(parts) => {
-                let part = |(name, value): &(String, String)| format!("{} = {}", TomlKey(name), TomlText(value));
+                let part = |(name, values): &(String, Vec<String>)| match &values[..] {
+                    [value] => format!("{} = {}", TomlKey(name), TomlText(value)),
+                    values => {
+                        let values: Vec<_> = values.iter().map(|value| TomlText(value).to_string()).collect();
+                        format!("{} = [{}]", TomlKey(name), values.join(", "))
+                    }
+                };
                 let parts: Vec<_> = parts.iter().map(part).collect();
                 writeln!(f, "match = {{ {} }}", parts.join(", "))?;
             }

@@ -58,11 +58,25 @@ fn a_rule_is_read_in_any_order_and_with_numbers_as_parts() {
         .deadline(Duration::from_secs(2))
         .overriding(KeyMatch::parts([("id", 42)]), Rule::new().mode(Mode::Off))
         .overriding(KeyMatch::parts([("id", -7)]), Rule::new());
+    let list = r#"{"override":[{"match":{"id":[42,"a*",42]}}]}"#;
+    let of_list = Rule::new().overriding(KeyMatch::any_of([("id", ["a*", "42"])]), Rule::new());
+    assert_round_trip(
+        of_list.clone(),
+        r#"{"override":[{"match":{"id":["42","a*"]}}]}"#,
+        "[[value.override]]\n\n[value.override.match]\nid = [\"42\", \"a*\"]",
+    );
+    assert_eq!(serde_json::from_str::<Rule>(list).expect(list), of_list);
+    let nested = r#"{"override":[{"match":{"id":[["a"]]}}]}"#;
+    assert!(
+        error_of(nested).contains("expected for a part of `match` a text or a whole number"),
+        "{}",
+        error_of(nested)
+    );
     assert_eq!(serde_json::from_str::<Rule>(json).expect(json), rule);
 }
 
 /// The mistakes of a map in JSON, with the same one as the fields of a rule in a text of rules.
-const MISTAKES: [(&str, &str); 16] = [
+const MISTAKES: [(&str, &str); 18] = [
     (r#"{"limt":"5/s"}"#, "limt = \"5/s\""),
     (r#"{"rate":"5/s"}"#, "rate = \"5/s\""),
     (r#"{"limit":"5/s","limits":["5/s"]}"#, "limit = \"5/s\"\nlimits = [\"5/s\"]"),
@@ -78,6 +92,8 @@ const MISTAKES: [(&str, &str); 16] = [
     (r#"{"override":[{"limit":"5/s"}]}"#, "override = [{ limit = \"5/s\" }]"),
     (r#"{"override":[{"key":"a","match":{"id":"1"}}]}"#, "override = [{ key = \"a\", match = { id = \"1\" } }]"),
     (r#"{"override":[{"match":{}}]}"#, "override = [{ match = {} }]"),
+    (r#"{"override":[{"match":{"id":[]}}]}"#, "override = [{ match = { id = [] } }]"),
+    (r#"{"override":[{"match":{"id":["a","a*b"]}}]}"#, "override = [{ match = { id = [\"a\", \"a*b\"] } }]"),
     (r#"{"override":[{"key":"a","mdoe":"off"}]}"#, "override = [{ key = \"a\", mdoe = \"off\" }]"),
 ];
 
@@ -124,7 +140,7 @@ fn mistakes_are_rejected_in_both_formats() {
         (r#"{"leases":"yes"}"#, "invalid type: string \"yes\", expected for `leases` `true` or `false`"),
         (
             r#"{"override":[{"match":{"id":1.5}}]}"#,
-            "invalid type: floating point `1.5`, expected for a part of `match` a text or a whole number",
+            "invalid type: floating point `1.5`, expected for a part of `match` a text or a whole number, or a list of them",
         ),
     ];
     for (json, message) in cases {
@@ -170,6 +186,11 @@ fn a_rule_that_cannot_be_read_back_is_not_written() {
         (fraction.clone(), "`deadline` must be whole milliseconds to be written, got 1.5ms: "),
         (of(one(), fraction), "`deadline` must be whole milliseconds to be written, got 1.5ms: "),
         (of(no_parts, Rule::new()), "`match` must name at least one part of the key, got none: "),
+        (
+            of(KeyMatch::any_of([("id", [""; 0])]), Rule::new()),
+            "override 1 of the rule: `id` must have at least one value, ",
+        ),
+        (of(KeyMatch::parts([("id", "*a")]), Rule::new()), "override 1 of the rule: `id` must have a `*` only "),
         (of(two_values, Rule::new()), "`id` must be set once in `match`, got two: "),
         (of(one(), Rule::new()).overriding(one(), Rule::new()), "`match` must differ from that of other overrides, "),
         (of(one(), of(one(), Rule::new())), "`overriding` "),
