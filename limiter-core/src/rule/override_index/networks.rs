@@ -50,9 +50,11 @@ impl Network {
 
     /// Parses the outline of a part, in which `:` and `/` are escaped.
     pub(super) fn of_outline(outline: &[u8]) -> Option<Self> {
-        if let Some(bits) = ipv4_bits(outline) {
-            return Some(Self { is_ipv4: true, bits: u128::from(bits) << 96, prefix: 32 });
-        }
+        usual_ipv4(outline).or_else(|| usual_ipv6(outline)).or_else(|| Self::of_unusual_outline(outline))
+    }
+
+    #[cold]
+    fn of_unusual_outline(outline: &[u8]) -> Option<Self> {
         let mut text = [0; MAX_NETWORK_TEXT];
         let mut len = 0;
         let mut bytes = outline.iter();
@@ -82,17 +84,63 @@ impl Network {
     }
 }
 
-/// Parses an IPv4 address, in a fraction of the time of the standard library's parser of both families.
-fn ipv4_bits(text: &[u8]) -> Option<u32> {
-    let mut bits = 0;
-    let mut octets = text.split(|byte| *byte == b'.');
+// The parsers of usual outlines take a fraction of the time of the standard library's. They leave other texts to it.
+
+/// Parses an IPv4 address.
+fn usual_ipv4(outline: &[u8]) -> Option<Network> {
+    let mut address = 0;
+    let mut octets = outline.split(|byte| *byte == b'.');
     for _ in 0..4 {
-        let digits = octets.next().filter(|digits| (1..=3).contains(&digits.len()))?;
-        let is_number = digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits.first() != Some(&b'0'));
-        let octet = digits.iter().fold(0, |octet, digit| octet * 10 + u32::from(*digit & 15));
-        bits = bits << 8 | Some(octet).filter(|octet| is_number && *octet <= 255)?;
+        let octet = decimal(octets.next()?).filter(|octet| *octet <= 255)?;
+        address = address << 8 | u128::from(octet);
     }
-    octets.next().is_none().then_some(bits)
+    octets.next().is_none().then_some(Network { is_ipv4: true, bits: address << 96, prefix: 32 })
+}
+
+/// Parses an IPv6 address or network, but none that is IPv4-mapped.
+fn usual_ipv6(outline: &[u8]) -> Option<Network> {
+    let (mut bits, mut groups, mut groups_before_gap) = (0_u128, 0_u32, None);
+    let mut rest = outline;
+    let prefix = loop {
+        let len = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let (digits, after) = rest.split_at_checked(len).filter(|_| len <= 4)?;
+        if len > 0 {
+            let digit = |byte: &u8| char::from(*byte).to_digit(16).unwrap_or(0);
+            bits = bits << 16 | u128::from(digits.iter().fold(0, |group, byte| group << 4 | digit(byte)));
+            groups += 1;
+        }
+        match after.strip_prefix(b"%3A") {
+            Some(after_colon) => match after_colon.strip_prefix(b"%3A") {
+                Some(after_gap) if groups_before_gap.is_none() && (len > 0 || groups == 0) => {
+                    groups_before_gap = Some(groups);
+                    rest = after_gap;
+                }
+                None if len > 0 && after_colon.first()?.is_ascii_hexdigit() => rest = after_colon,
+                _ => return None,
+            },
+            None if after.is_empty() => break 128,
+            None => break decimal(after.strip_prefix(b"%2F")?).filter(|prefix| *prefix <= 128)?,
+        }
+    };
+    let bits = match groups_before_gap {
+        None if groups == 8 => bits,
+        Some(before) if groups < 8 => {
+            let behind = 16 * (groups - before);
+            let head = (bits >> behind).checked_shl(128 - 16 * before).unwrap_or(0);
+            head | bits & !u128::MAX.checked_shl(behind).unwrap_or(0)
+        }
+        _ => return None,
+    };
+    let whole = Network { is_ipv4: false, bits, prefix: 128 };
+    let network = whole.truncated(u8::try_from(prefix).ok()?).filter(|network| network.bits == bits)?;
+    (bits >> 32 != 0xffff).then_some(network)
+}
+
+/// Parses a number of one to three digits, without a zero before others.
+fn decimal(digits: &[u8]) -> Option<u32> {
+    let is_number = digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits.first() != Some(&b'0'));
+    let number = || digits.iter().fold(0, |number, digit| number * 10 + u32::from(*digit & 15));
+    (is_number && (1..=3).contains(&digits.len())).then(number)
 }
 
 impl Nested for Network {
@@ -144,6 +192,12 @@ pub(super) fn address_problem(name: &str, value: &str, prefixes: AddressPrefixes
 
 #[cfg(test)]
 mod tests {
+    use std::array;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use limiter_testkit::{Random, full_or};
+
+    use super::super::outline_parts::part_outline;
     use super::*;
 
     #[test]
@@ -189,13 +243,44 @@ mod tests {
         for text in others {
             assert_eq!(Network::parse(text), None, "{text}");
         }
-        for text in
-            ["1.2.3.4", "255.0.10.1", "256.0.0.1", "1.2.3", "1.2.3.4.5", "1.2.3.", "01.2.3.4", "1.2.3.1000", "1..3.4"]
-        {
-            assert_eq!(Network::of_outline(text.as_bytes()), Network::parse(text), "{text}");
-        }
         assert_eq!(Network::of_outline(&[b'1'; 1_000]), None);
         assert_eq!(Network::of_outline(b"%3"), None);
+    }
+
+    #[test]
+    fn an_outline_is_the_network_of_its_text() {
+        let mut random = Random::new(40);
+        let (mut networks, mut usual) = (0, 0);
+        let rounds = full_or(1_000_000, 100_000);
+        for _ in 0..rounds {
+            let address = if random.below(2) == 0 {
+                Ipv4Addr::from(u32::try_from(random.below(1 << 32)).unwrap_or(0)).to_string()
+            } else {
+                let groups: [u16; 8] = array::from_fn(|_| match random.below(4) {
+                    0 => u16::try_from(random.below(1 << 16)).unwrap_or(0),
+                    1 => 0xffff,
+                    _ => 0,
+                });
+                Ipv6Addr::from(groups).to_string()
+            };
+            let mut text = match random.below(3) {
+                0 => format!("{address}/{}", random.below(135)),
+                1 => format!("{address}/128"),
+                _ => address,
+            };
+            if random.below(2) == 0 {
+                let at = usize::try_from(random.below(1 + u64::try_from(text.len()).unwrap_or(0))).unwrap_or(0);
+                let other =
+                    [":", "::", "/", ".", "0", "f", "1", "g", "+", "%"][usize::try_from(random.below(10)).unwrap_or(0)];
+                text.replace_range(at..text.len().min(at + usize::from(random.below(2) == 0)), other);
+            }
+            let expected = Network::parse(&text);
+            let outline = part_outline(&text);
+            assert_eq!(Network::of_outline(&outline), expected, "{text}");
+            networks += usize::from(expected.is_some());
+            usual += usize::from(usual_ipv4(&outline).or_else(|| usual_ipv6(&outline)).is_some());
+        }
+        assert!(networks > rounds / 4 && usual > networks / 2, "{networks} and {usual} of {rounds}");
     }
 
     #[test]

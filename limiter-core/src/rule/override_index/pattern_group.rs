@@ -1,6 +1,7 @@
 //! Overrides with networks or beginnings of texts, found part by part.
 
 use std::collections::HashMap;
+use std::mem::take;
 
 use super::match_table::{MatchTable, MatchText};
 use super::nested_sets::NestedSets;
@@ -16,7 +17,7 @@ use crate::sync::{Seed, seed};
 /// path in the order of precedence. It goes back only from nodes without a match in the parts that follow.
 pub(super) struct PatternGroup {
     parts: Vec<PatternPart>,
-    /// The override of each node at the last part.
+    /// The override of each node at the last part. If there is one part, its nodes are the overrides.
     overrides: Vec<u32>,
 }
 
@@ -51,7 +52,7 @@ impl PatternGroup {
     /// Finds the override from a node on. `depth` is the number of parts before.
     fn find_from(&self, depth: usize, node: u32, parts: &OutlineParts<'_>, ranks: &mut Ranks) -> Option<u32> {
         let Some(part) = self.parts.get(depth) else {
-            return self.overrides.get(usize::try_from(node).ok()?).copied();
+            return if depth == 1 { Some(node) } else { self.overrides.get(usize::try_from(node).ok()?).copied() };
         };
         let text = parts.get(part.position);
         let network = if part.networks.is_empty() { None } else { Network::of_outline(text) };
@@ -124,7 +125,14 @@ impl PatternGroupBuilder {
     }
 
     /// Creates the group of these positions in the template.
-    pub(super) fn build(self, positions: &[usize]) -> PatternGroup {
+    pub(super) fn build(mut self, positions: &[usize]) -> PatternGroup {
+        if let [(values, _)] = &mut self.parts[..] {
+            // One access to memory less, of which a look-up has few.
+            let overrides = take(&mut self.overrides);
+            for number in values.values_mut() {
+                *number = usize::try_from(*number).ok().and_then(|at| overrides.get(at)).copied().unwrap_or(u32::MAX);
+            }
+        }
         let parts = positions.iter().zip(self.parts);
         let parts = parts.map(|(position, (values, nodes))| PatternPart::new(*position, values, nodes)).collect();
         PatternGroup { parts, overrides: self.overrides }
