@@ -236,6 +236,7 @@ fn module(limit: Limit) -> &'static str {
         (Layout::Compact, Algorithm::SlidingCounter) => "sliding_counter",
         (Layout::Compact, Algorithm::TokenBucket) => "token_bucket",
         (Layout::Compact, Algorithm::LeakyBucket) => "leaky_bucket",
+        (Layout::Compact, Algorithm::Calendar) => "calendar",
     }
 }
 
