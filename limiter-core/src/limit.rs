@@ -608,7 +608,7 @@ mod tests {
     #[test]
     fn a_limit_of_the_calendar_stays_one() {
         let limit = Limit::calendar(5, Period::Month).expect("valid").anchor(31).expect("a day");
-        let days = |days| Duration::from_secs(86_400 * days);
+        let days = |days: u64| Duration::from_secs(86_400 * days);
         assert!(limit.window() >= days(31) && limit.window() < days(32));
         assert_eq!((limit.algorithm(), limit.max_cost()), (Algorithm::Calendar, 5));
         for algorithm in Algorithm::VALUES {
