@@ -116,7 +116,7 @@ end
 for index = 1, has_calendar and #keys or 0 do
   local at = 2 + (has_many_kinds and argv[first_entry_kind + index - 1] or 0) * FIELDS
   if argv[at] == 'calendar' then
-    local _, failure = module_of('calendar').open(values[index], nil, argv[at + 3])
+    local _, failure = module_of('calendar').open(values[index], tonumber(argv[at + 1]), argv[at + 3])
     if failure then
       return failure
     end

@@ -40,17 +40,17 @@ function algorithms.calendar()
   end
 
   -- edges: those of the caller. A refund has none, since it changes only a period that has begun
-  local function open(value, _, edges)
+  local function open(value, window, edges)
     local last_end = 0
     if value then
       local version, start, ends, since, used
       if #value == LENGTH then
         version, start, ends, since, used = struct.unpack(FORMAT, value)
       end
-      if version ~= VERSION then
+      local length = version == VERSION and ends - start
+      if not length or length <= 0 or length > 2 * window then
         return nil
       end
-      local length = ends - start
       if now_floor < ends and start - now_floor <= length then
         return { start = start, ends = ends, since = since, used = used }
       end
