@@ -4,6 +4,8 @@
 //! window algorithms count in milliseconds: stamps round up and cut-offs round down. The buckets count in microseconds
 //! and fractions of a permit, so they represent every rate exactly.
 
+use std::time::Duration;
+
 use crate::{Algorithm, Limit};
 use bucket::Bucket;
 pub(crate) use calendar_period::CalendarTime;
@@ -226,6 +228,13 @@ impl CounterState {
             Self::TokenBucket(bucket) => token_bucket::refund(bucket, input, stamp),
             Self::LeakyBucket(bucket) => leaky_bucket::refund(bucket, input, stamp),
             Self::Calendar(counter) => counter.refund(input, stamp / 1000),
+        }
+    }
+
+    /// Ends the present period of the calendar after this time: another store has fixed its end.
+    pub(crate) fn end_period_after(&mut self, input: &AlgorithmInput, time: Duration) {
+        if let Self::Calendar(counter) = self {
+            counter.end_after(input, time);
         }
     }
 

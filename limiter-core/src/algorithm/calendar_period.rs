@@ -9,8 +9,11 @@
 //!
 //! `calendar.lua` keeps the same state in one string and agrees with this module to the millisecond.
 
+use std::time::Duration;
+
 use crate::algorithm::{AlgorithmInput, Outcome};
 use crate::calendar::Calendar;
+use crate::clock::ceil_micros;
 
 /// The periods of a limit, and the time that decides in which of them it is.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +68,21 @@ impl PeriodCounter {
         if used == 0 {
             self.since = input.floor;
         }
-        (self.start, self.end, self.count) = (start, end, used.saturating_add(input.cost));
+        self.count = used.saturating_add(input.cost);
+        self.set_period(input, start, end);
+    }
+
+    /// Sets the end of the present period, rounded up.
+    pub(super) fn end_after(&mut self, input: &AlgorithmInput, time: Duration) {
+        let View { start, used, .. } = self.view(input);
+        if let (Some(now), true) = (input.calendar, used > 0) {
+            let end = now.micros.saturating_add(ceil_micros(time)).div_ceil(1000);
+            self.set_period(input, start.min(end), end);
+        }
+    }
+
+    fn set_period(&mut self, input: &AlgorithmInput, start: u64, end: u64) {
+        (self.start, self.end) = (start, end);
         let now = input.calendar.map_or(0, |time| time.micros / 1000);
         // For one period more: the next one begins no earlier than it ends.
         self.expires_at = (input.floor + (end + (end - start))).saturating_sub(now);

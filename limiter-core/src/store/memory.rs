@@ -198,6 +198,15 @@ impl MemoryStore {
         }
     }
 
+    /// Ends the present period of a counter of the calendar after this time.
+    pub(crate) fn end_period_after(&self, request: &Request<'_>, time: Duration) {
+        let encoding = self.hashed_encoding(request.key, request.limit);
+        let key_hash = self.key_hash(&encoding);
+        let mut shard = self.shards.lock(key_hash.shard);
+        let input = self.input(request.limit, 0, 0, self.clock.now());
+        shard.end_period_after(&key_hash, &input, time);
+    }
+
     /// Removes all permits that a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
         let encoding = self.hashed_encoding(key, limit);

@@ -85,6 +85,17 @@ fn a_clock_that_steps_back_frees_nothing_twice() {
 }
 
 #[test]
+fn a_period_ends_as_another_store_has_fixed_it() {
+    let mut state = counter();
+    assert!(state.decide(&input("1/day@UTC", FRIDAY + HOUR, 1)).allowed);
+    state.end_period_after(&input("1/day@UTC", FRIDAY + HOUR, 0), Duration::from_millis(14 * HOUR));
+    let denied = state.decide(&input("1/day@UTC", FRIDAY + 2 * HOUR, 1));
+    assert_eq!(denied.retry_at, Some((FRIDAY + 15 * HOUR - SKEW) * 1000));
+    let next = state.decide(&input("1/day@UTC", FRIDAY + 15 * HOUR, 1));
+    assert_eq!((next.allowed, next.reset_at), (true, (FRIDAY + 2 * DAY - SKEW) * 1000), "less than a half is left");
+}
+
+#[test]
 fn a_refund_returns_permits_of_the_present_period_only() {
     let at = |wall| input("3/day@UTC", wall, 1);
     let stamp = |wall: u64| (wall - SKEW) * 1000;
