@@ -89,6 +89,11 @@ impl Algorithm {
     pub(crate) const fn has_burst(self) -> bool {
         matches!(self, Self::TokenBucket | Self::LeakyBucket)
     }
+
+    /// An example of a limit whose text says that it counts so.
+    pub(crate) const fn text_of_whole(self) -> &'static str {
+        if matches!(self, Self::Calendar) { "1000/month@UTC" } else { "50 concurrent" }
+    }
 }
 
 impl NamedValue for Algorithm {

@@ -290,9 +290,10 @@ impl Rule {
             Some(Contradiction::OfWindows(setting, limit)) => {
                 return error(format!("`{setting}` of {name} must be left out for `{limit}`, got one: remove it"));
             }
-            Some(Contradiction::ConcurrentAlgorithm) => {
+            Some(Contradiction::WholeAlgorithm(algorithm)) => {
+                let (algorithm, fix) = (algorithm.name(), algorithm.text_of_whole());
                 return error(format!(
-                    "`algorithm` of {name} must be that of a window, got `concurrent`: write the limit as `50 concurrent`"
+                    "`algorithm` of {name} must be that of a window, got `{algorithm}`: write the limit as `{fix}`"
                 ));
             }
             None => {}
@@ -309,8 +310,8 @@ impl Rule {
     /// an attribute, so a burst does not contradict it.
     pub(crate) fn contradiction(&self) -> Option<Contradiction> {
         let Self { limits, algorithm, burst, layout, .. } = self;
-        if *algorithm == Some(Algorithm::Concurrent) {
-            return Some(Contradiction::ConcurrentAlgorithm);
+        if let Some(algorithm @ (Algorithm::Concurrent | Algorithm::Calendar)) = *algorithm {
+            return Some(Contradiction::WholeAlgorithm(algorithm));
         }
         if let Some(limit) = all_whole(limits.iter().copied()) {
             return self.setting_of_windows(limit).map(|setting| Contradiction::OfWindows(setting, limit));
@@ -361,10 +362,10 @@ pub(crate) enum Contradiction {
     ZsetOf(Algorithm),
     /// A burst beside an algorithm that has none.
     BurstOf(Algorithm, u32),
-    /// A setting of windows beside limits of calls at once, such as this one.
+    /// A setting of windows beside limits whose text says how they count, such as this one.
     OfWindows(&'static str, Limit),
-    /// The algorithm of calls at once, which limits alone have.
-    ConcurrentAlgorithm,
+    /// The algorithm of calls at once, or of the calendar, which limits alone have.
+    WholeAlgorithm(Algorithm),
 }
 
 /// Returns the first of some limits if all of them are of calls at once.
