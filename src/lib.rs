@@ -113,6 +113,10 @@ struct Rules;
 #[doc = include_str!("../docs/budgets.md")]
 struct Budgets;
 
+#[cfg(all(doctest, feature = "calendar"))]
+#[doc = include_str!("../docs/calendar.md")]
+struct Calendar;
+
 #[cfg(doctest)]
 #[doc = include_str!("../docs/concurrent.md")]
 struct Concurrent;

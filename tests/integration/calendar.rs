@@ -84,7 +84,7 @@ async fn a_reset_begins_anew_and_a_peek_takes_nothing(subject: Subject) {
 async fn limits_of_several_periods_decide_together(subject: Subject) {
     let key = key("a");
     let limits = ["2/hour@UTC", "3/day@UTC", "9/10s"].map(limit);
-    let items: Vec<_> = limits.iter().map(|limit| (&key, limit)).collect();
+    let items: Vec<_> = limits.iter().map(|limit| (&key, limit, 1)).collect();
     let take = async || subject.limiter.check_all(&items).await.expect("the store answers");
     assert!(take().await.is_allowed() && take().await.is_allowed());
     let hour = denied(take().await);
@@ -152,6 +152,7 @@ impl Oracle {
 
     fn bounds(&self, now: Timestamp) -> (Timestamp, Timestamp) {
         if self.period == Period::Hour {
+            let now = Timestamp::from_second(now.as_second()).expect("a time");
             let start =
                 now - self.zone.to_datetime(now).minute().minutes() - self.zone.to_datetime(now).second().seconds();
             return (start, start + 1.hours());
