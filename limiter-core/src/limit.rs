@@ -90,7 +90,7 @@ impl Algorithm {
         matches!(self, Self::TokenBucket | Self::LeakyBucket)
     }
 
-    /// An example of a limit whose text says that it counts so.
+    /// An example of a limit that counts so, as a text.
     pub(crate) const fn text_of_whole(self) -> &'static str {
         if matches!(self, Self::Calendar) { "1000/month@UTC" } else { "50 concurrent" }
     }
@@ -303,7 +303,7 @@ impl Limit {
         self.calendar
     }
 
-    /// Returns whether its text alone says how it counts, so that no algorithm of a rule applies.
+    /// Returns whether its text alone determines how it counts, so that no algorithm of a rule applies.
     pub(crate) const fn is_whole(&self) -> bool {
         matches!(self.algorithm, Algorithm::Concurrent | Algorithm::Calendar)
     }

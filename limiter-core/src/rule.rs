@@ -332,7 +332,7 @@ impl Rule {
         algorithms().find(lacks_burst).map(|other| Contradiction::BurstOf(other, burst))
     }
 
-    /// Returns the name of a setting that has no use for a limit whose text says how it counts, if there is one.
+    /// Returns the name of a setting that has no use for a limit whose text determines how it counts, if there is one.
     pub(crate) fn setting_of_windows(&self, limit: Limit) -> Option<&'static str> {
         let settings = [
             ("algorithm", self.algorithm.is_some()),
@@ -362,7 +362,7 @@ pub(crate) enum Contradiction {
     ZsetOf(Algorithm),
     /// A burst beside an algorithm that has none.
     BurstOf(Algorithm, u32),
-    /// A setting of windows beside limits whose text says how they count, such as this one.
+    /// A setting of windows beside limits whose text determines how they count, such as this one.
     OfWindows(&'static str, Limit),
     /// The algorithm of calls at once, or of the calendar, which limits alone have.
     WholeAlgorithm(Algorithm),
@@ -374,7 +374,7 @@ pub(crate) fn all_concurrent(mut limits: impl Iterator<Item = Limit>) -> Option<
     limits.all(|limit| limit.is_concurrent()).then_some(first)
 }
 
-/// Returns the first of some limits if the texts of all say how they count.
+/// Returns the first of some limits if the texts of all determine how they count.
 pub(crate) fn all_whole(mut limits: impl Iterator<Item = Limit>) -> Option<Limit> {
     let first = limits.next().filter(Limit::is_whole)?;
     limits.all(|limit| limit.is_whole()).then_some(first)

@@ -37,7 +37,7 @@ pub(crate) struct PeriodCounter {
 }
 
 /// The present period.
-struct View {
+struct PeriodView {
     start: u64,
     end: u64,
     used: u32,
@@ -45,7 +45,7 @@ struct View {
 
 impl PeriodCounter {
     pub(super) fn peek(&self, input: &AlgorithmInput) -> Outcome {
-        let View { end, used, .. } = self.view(input);
+        let PeriodView { end, used, .. } = self.view(input);
         let remaining = input.max.saturating_sub(used).saturating_sub(input.pending);
         let until_end = input.calendar.map_or(0, |time| end.saturating_mul(1000).saturating_sub(time.micros));
         let ends_at = input.micros.saturating_add(until_end);
@@ -64,7 +64,7 @@ impl PeriodCounter {
     }
 
     pub(super) fn record(&mut self, input: &AlgorithmInput) {
-        let View { start, end, used } = self.view(input);
+        let PeriodView { start, end, used } = self.view(input);
         if used == 0 {
             self.since = input.floor;
         }
@@ -74,7 +74,7 @@ impl PeriodCounter {
 
     /// Sets the end of the present period, rounded up.
     pub(super) fn end_after(&mut self, input: &AlgorithmInput, time: Duration) {
-        let View { start, used, .. } = self.view(input);
+        let PeriodView { start, used, .. } = self.view(input);
         if let (Some(now), true) = (input.calendar, used > 0) {
             let end = now.micros.saturating_add(ceil_micros(time)).div_ceil(1000);
             self.set_period(input, start.min(end), end);
@@ -90,7 +90,7 @@ impl PeriodCounter {
 
     /// Returns permits taken at `stamp`, if that was in the present period.
     pub(super) fn refund(&mut self, input: &AlgorithmInput, stamp: u64) {
-        let View { end, used, .. } = self.view(input);
+        let PeriodView { end, used, .. } = self.view(input);
         if used > 0 && end == self.end && stamp >= self.since {
             self.count = used.saturating_sub(input.cost);
         }
@@ -102,8 +102,8 @@ impl PeriodCounter {
     }
 
     /// Returns the present period and the permits taken in it.
-    fn view(&self, input: &AlgorithmInput) -> View {
-        let own = View { start: self.start, end: self.end, used: self.count };
+    fn view(&self, input: &AlgorithmInput) -> PeriodView {
+        let own = PeriodView { start: self.start, end: self.end, used: self.count };
         // No limit comes without its calendar. It would be denied after `max`.
         let Some(CalendarTime { calendar, micros }) = input.calendar else { return own };
         let (now, length) = (micros / 1000, self.end - self.start);
@@ -114,10 +114,10 @@ impl PeriodCounter {
         // Of an older period, and of one that is void, nothing is known.
         let last_end = if self.end <= now && now < self.end + length { self.end } else { 0 };
         if edges.start >= last_end {
-            return View { start: edges.start, end: edges.end, used: 0 };
+            return PeriodView { start: edges.start, end: edges.end, used: 0 };
         }
         let is_short = 2 * (edges.end - last_end) < edges.end - edges.start;
-        View { start: last_end, end: if is_short { edges.after } else { edges.end }, used: 0 }
+        PeriodView { start: last_end, end: if is_short { edges.after } else { edges.end }, used: 0 }
     }
 }
 

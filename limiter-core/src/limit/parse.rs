@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+#[cfg(feature = "calendar")]
+use limiter_syntax::Anchor;
 use limiter_syntax::{
     DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, Period, UNIT_LIST, WindowText, parse_limit,
 };
@@ -38,14 +40,11 @@ impl FromStr for Limit {
             Ok(LimitText::Window { permits, millis }) => return Self::new(permits, Duration::from_millis(millis)),
             Ok(LimitText::Concurrent { calls }) => return Self::concurrent(calls),
             #[cfg(feature = "calendar")]
-            Ok(LimitText::Calendar { permits, period, anchor, zone }) => {
-                let mut limit = Self::calendar(permits, period)?;
-                limit.calendar = limit.calendar.map(|calendar| calendar.anchored(anchor));
-                return zone.map_or(Ok(limit), |zone| limit.zone(zone));
+            Ok(LimitText::Calendar { permits: max, period, anchor, zone }) => {
+                return Self::of_period(max, period, anchor, zone);
             }
             #[cfg(not(feature = "calendar"))]
             Ok(LimitText::Calendar { permits, period, .. }) => {
-                // A year of the calendar may have another shift at its end than at its start, which no window has.
                 let days = (period.max_millis() / 86_400_000).min(366);
                 let fix = format!("days, such as `{permits}/{days}d`, or enable the feature `calendar`");
                 return invalid_unless("with a period of the calendar", &fix);
@@ -86,6 +85,16 @@ impl FromStr for Limit {
             _ if window.bytes().all(|byte| byte.is_ascii_digit()) => invalid("with a window without a unit"),
             _ => invalid(&format!("with a window that is not made of whole numbers and the units {UNIT_LIST}")),
         }
+    }
+}
+
+#[cfg(feature = "calendar")]
+impl Limit {
+    /// Returns the limit of a text with a period of the calendar.
+    fn of_period(permits: u32, period: Period, anchor: Anchor, zone: Option<&str>) -> Result<Self, Error> {
+        let mut limit = Self::calendar(permits, period)?;
+        limit.calendar = limit.calendar.map(|calendar| calendar.anchored(anchor));
+        zone.map_or(Ok(limit), |zone| limit.zone(zone))
     }
 }
 

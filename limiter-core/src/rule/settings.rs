@@ -74,7 +74,7 @@ impl DefaultSettings {
 impl Settings {
     /// Adds the settings of a rule in a lower level: those that the levels above lack.
     pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
-        // A limit that names an algorithm is whole, and so are those whose text says how they count. Those of the levels
+        // A limit that names an algorithm is whole, and so are those whose text determines how they count. Those of the levels
         // below belong to other limits.
         let names_algorithm = |limit: &Limit| !limit.is_whole() && limit.algorithm() != Algorithm::default();
         let is_whole = self.limits().iter().any(names_algorithm) || all_whole(self.limits().iter().copied()).is_some();
@@ -186,7 +186,7 @@ impl Settings {
         }
     }
 
-    /// Returns what a rule does not get, although its settings demand it: an algorithm of limits whose text says how they
+    /// Returns what a rule does not get, although its settings demand it: an algorithm of limits whose text determines how they
     /// count, or a charge of calls at once.
     #[inline]
     pub(crate) fn unused_by_whole_limits(&self, limits: impl Iterator<Item = Limit> + Clone) -> Option<&'static str> {

@@ -113,7 +113,7 @@ fn a_refund_returns_permits_of_the_present_period_only() {
     assert_eq!(other.reset_at, stamp(FRIDAY + 2 * DAY), "the period lasts, although nothing is taken of it");
 }
 
-/// By "the later start wins" the second set took 15 a day.
+/// Each set of zones with the most permits in a day. With "the later start wins" the second set took 15.
 #[test]
 fn processes_that_disagree_take_at_most_twice_max_in_a_period_of_each() {
     use limiter_testkit::Random;

@@ -55,7 +55,7 @@ impl Naming {
             (Layout::Compact, Algorithm::Concurrent) => return self.slots_name(key),
         };
         let mut name = self.key_part(key, tag);
-        // Zone and anchor are in no name: who changes them has no new count.
+        // Zone and anchor are in no name, so a change of them is no new count.
         if let Some(calendar) = limit.calendar_periods() {
             name.push(calendar.period().name().as_bytes());
             return name;

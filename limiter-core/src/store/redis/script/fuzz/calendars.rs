@@ -23,13 +23,13 @@ const CALENDARS: [[&str; 4]; 6] = [
     ["year", "year:04-06@Europe/London", "year:12-31", "year:02-29@Asia/Tokyo"],
 ];
 
-struct Server {
+struct CalendarServer {
     scripts: LoadedScripts,
     /// Calls that were sent once more.
     sent_again: u32,
 }
 
-impl Server {
+impl CalendarServer {
     /// Sends a command with a wrong time, and then with the right one if the server needs that.
     fn call(&mut self, body: impl Fn() -> CommandBody, clock_lead: i64) -> (Command, Value) {
         self.scripts.send_with_lead(body(), clock_lead).unwrap_or_else(|error| {
@@ -63,7 +63,7 @@ fn parts(reply: &StoreReply) -> (bool, u32, Option<Duration>, Duration, u64) {
 
 #[test]
 fn the_scripts_agree_with_the_memory_store_whatever_the_callers_clock_shows() {
-    let mut server = Server { scripts: LoadedScripts::new(), sent_again: 0 };
+    let mut server = CalendarServer { scripts: LoadedScripts::new(), sent_again: 0 };
     let memory = MemoryStore::new(1000, Clock::Manual(server.scripts.clock.clone()), Source::Store);
     let (mut random, key) = (Random::new(11), Key::new("a"));
     let (mut denied, mut refunded) = (0, 0);
@@ -151,7 +151,7 @@ fn the_scripts_agree_with_the_memory_store_whatever_the_callers_clock_shows() {
             }
         }
     }
-    let Server { sent_again, .. } = server;
+    let CalendarServer { sent_again, .. } = server;
     println!("{denied} denied, {refunded} refunded, {sent_again} sent once more");
     assert!(denied > 1_000 && refunded > 300 && sent_again > 300);
 }
