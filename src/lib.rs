@@ -50,6 +50,7 @@
 //! | `redis` | yes | the store that processes share |
 //! | `sites` | yes | [`sites`], the list of annotated functions, by code that runs before `main` |
 //! | `tls` | yes | `rediss://`, by rustls |
+//! | `calendar` | | limits of calendar periods in any time zone, such as `1000/month@Europe/Berlin`: `Limit::calendar` |
 //! | `leases` | | a clock that goes on while the machine is suspended, for permits that a process takes ahead |
 //! | `metrics` | | counters, gauges and histograms by the crate `metrics` 0.24: `metrics` |
 //! | `rules` | | rules from a file that may change while the program runs: `Builder::rules_file`, and rules as TOML |
@@ -72,6 +73,9 @@ pub use limiter_core::{
     HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, LostSlots, Mode, Named, OnError,
     OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
 };
+
+#[cfg(feature = "calendar")]
+pub use limiter_core::{Anchor, Period};
 
 #[cfg(feature = "redis")]
 pub use limiter_core::{Credentials, redis};
@@ -108,6 +112,10 @@ struct Rules;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/budgets.md")]
 struct Budgets;
+
+#[cfg(all(doctest, feature = "calendar"))]
+#[doc = include_str!("../docs/calendar.md")]
+struct Calendar;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/concurrent.md")]

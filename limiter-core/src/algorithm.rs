@@ -4,13 +4,18 @@
 //! window algorithms count in milliseconds: stamps round up and cut-offs round down. The buckets count in microseconds
 //! and fractions of a permit, so they represent every rate exactly.
 
+use std::time::Duration;
+
 use crate::{Algorithm, Limit};
 use bucket::Bucket;
+pub(crate) use calendar_period::CalendarTime;
+use calendar_period::PeriodCounter;
 use fixed_window::WindowCounter;
 use sliding_counter::WindowPair;
 use sliding_window::Log;
 
 mod bucket;
+mod calendar_period;
 mod fixed_window;
 mod leaky_bucket;
 mod sliding_counter;
@@ -36,6 +41,8 @@ pub(crate) struct AlgorithmInput {
     pub(crate) pending: u32,
     /// The longest delay that the call accepts, in microseconds. Only the leaky bucket delays calls.
     pub(crate) max_wait: u64,
+    /// Present for a limit of the calendar.
+    pub(crate) calendar: Option<CalendarTime>,
 }
 
 /// The part of a limit that selects a counter: one key has a separate counter for each algorithm and window.
@@ -92,6 +99,7 @@ pub(crate) enum CounterState {
     SlidingCounter(WindowPair),
     TokenBucket(Bucket),
     LeakyBucket(Bucket),
+    Calendar(PeriodCounter),
 }
 
 impl CounterState {
@@ -104,6 +112,7 @@ impl CounterState {
             Algorithm::SlidingCounter => Self::SlidingCounter(WindowPair::default()),
             Algorithm::TokenBucket => Self::TokenBucket(Bucket::default()),
             Algorithm::LeakyBucket => Self::LeakyBucket(Bucket::default()),
+            Algorithm::Calendar => Self::Calendar(PeriodCounter::default()),
         }
     }
 
@@ -114,6 +123,7 @@ impl CounterState {
             Self::FixedWindow(counter) => *counter = WindowCounter::default(),
             Self::SlidingCounter(pair) => *pair = WindowPair::default(),
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => *bucket = Bucket::default(),
+            Self::Calendar(counter) => *counter = PeriodCounter::default(),
         }
     }
 
@@ -149,6 +159,7 @@ impl CounterState {
             Self::SlidingCounter(pair) => pair.peek(input).millis_to_micros(),
             Self::TokenBucket(bucket) => token_bucket::peek(bucket, input),
             Self::LeakyBucket(bucket) => leaky_bucket::peek(bucket, input),
+            Self::Calendar(counter) => counter.peek(input),
         }
     }
 
@@ -162,6 +173,7 @@ impl CounterState {
             Self::FixedWindow(counter) => counter.record(input),
             Self::SlidingCounter(pair) => pair.record(input),
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.take(input),
+            Self::Calendar(counter) => counter.record(input),
         }
     }
 
@@ -189,6 +201,7 @@ impl CounterState {
             Self::FixedWindow(counter) => counter.used(input).into(),
             Self::SlidingCounter(pair) => pair.used(input),
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.used(input),
+            Self::Calendar(counter) => counter.used(input).into(),
         }
     }
 
@@ -214,6 +227,14 @@ impl CounterState {
             Self::SlidingCounter(pair) => pair.refund(input, stamp / 1000),
             Self::TokenBucket(bucket) => token_bucket::refund(bucket, input, stamp),
             Self::LeakyBucket(bucket) => leaky_bucket::refund(bucket, input, stamp),
+            Self::Calendar(counter) => counter.refund(input, stamp / 1000),
+        }
+    }
+
+    /// Ends the present period of the calendar after this time: another store has fixed its end.
+    pub(crate) fn end_period_after(&mut self, input: &AlgorithmInput, time: Duration) {
+        if let Self::Calendar(counter) = self {
+            counter.end_after(input, time);
         }
     }
 
@@ -224,6 +245,7 @@ impl CounterState {
             Self::FixedWindow(counter) => counter.expires_at(window),
             Self::SlidingCounter(pair) => pair.expires_at(window),
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.expires_at(),
+            Self::Calendar(counter) => counter.expires_at(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The monotonic clock of this process, which counts from 1970.
+//! The monotonic clock of this process, which counts from 1970, and the wall clock of calendars.
 
 use std::time::{Duration, SystemTime};
 
@@ -85,6 +85,16 @@ impl Clock {
             Self::Manual(clock) => clock.nanos() / 1000,
         };
         Moment { micros }
+    }
+
+    /// Returns the time of the wall clock, which may step, in microseconds since 1970. Only periods of the calendar are by
+    /// it.
+    pub(crate) fn wall_micros(&self) -> u64 {
+        match self {
+            Self::System => unix_micros(SystemTime::now()),
+            #[cfg(feature = "test-util")]
+            Self::Manual(clock) => clock.nanos() / 1000,
+        }
     }
 
     /// Returns the current instant of a clock that goes on while the machine is suspended, rounded down to a

@@ -146,6 +146,8 @@ fn retry_after_secs(decision: &Decision) -> Option<u64> {
 pub(crate) struct Quota {
     pub(crate) name: PolicyName,
     limit: Limit,
+    /// The window, or the present period of the calendar.
+    window: Duration,
     remaining: u32,
     /// The time until more permits are available; `None` for never.
     more: Option<MorePermits>,
@@ -181,10 +183,19 @@ impl Quota {
             };
             let more = more.map(|(seconds, time)| MorePermits { seconds, instant: decision.instant_after(time) });
             let (name, has_denied) = (PolicyName::new(decision, index, &state), denied.is_some());
-            Self { name, limit: state.limit(), remaining: state.remaining(), more, has_denied }
+            let (limit, remaining) = (state.limit(), state.remaining());
+            let window = present_window(limit, decision.instant_after(Duration::ZERO));
+            Self { name, limit, window, remaining, more, has_denied }
         };
         decision.limits().enumerate().filter(move |_| is_enforced).map(quota)
     }
+}
+
+/// Returns the window of a limit, or the length of the period of the calendar that an instant since 1970 is in.
+fn present_window(limit: Limit, instant: Duration) -> Duration {
+    let Some(calendar) = limit.calendar_periods() else { return limit.window() };
+    let edges = calendar.edges_at(u64::try_from(instant.as_millis()).unwrap_or(u64::MAX));
+    Duration::from_millis(edges.end - edges.start)
 }
 
 /// The members of a list of structured fields.
@@ -204,9 +215,9 @@ struct PolicyMember(Quota);
 
 impl Display for PolicyMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Quota { name, limit, .. } = &self.0;
+        let Quota { name, limit, window, .. } = &self.0;
         write!(f, "\"{name}\";q={}", limit.max())?;
-        match limit.window() {
+        match *window {
             // A limit of calls at once has none.
             Duration::ZERO => Ok(()),
             window if window.subsec_nanos() == 0 => write!(f, ";w={}", window.as_secs()),

@@ -13,6 +13,7 @@
 
 // Values that the public API has.
 mod error; // errors, failure policies, and the source of a decision
+mod calendar; // calendar periods: their zones, anchors and edges
 mod limit; // limits, their algorithms and layouts, and their text
 mod key; // the encoding of keys, in which no value can forge another key
 mod health; // the state of a store, and its observers
@@ -65,6 +66,8 @@ pub mod service; // the rules of tower layers
 const TARGET: &str = "rate_limited";
 
 pub use builder::{Builder, OnErrorSetting};
+#[cfg(feature = "calendar")]
+pub use calendar::Anchor;
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
 pub use concurrency::LostSlots;
@@ -79,6 +82,8 @@ pub use limit::{Algorithm, Layout, Limit};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use limiter::{Change, Published, SharedRules};
 pub use limiter::{Entered, Entry, Limiter, Named};
+#[cfg(feature = "calendar")]
+pub use limiter_syntax::Period;
 pub use overflow::Overflow;
 pub use permit::Permit;
 pub use receipt::Receipt;

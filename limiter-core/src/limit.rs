@@ -1,10 +1,16 @@
-//! Limits: the number of permits in any window, with an algorithm and a layout, or the number of calls at once.
+//! Limits: the number of permits in any window, with an algorithm and a layout, or in each period of the calendar, or the
+//! number of calls at once.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+#[cfg(feature = "calendar")]
+use limiter_syntax::Period;
 use limiter_syntax::{MAX_CONCURRENT, MAX_WINDOW_MILLIS};
 
+#[cfg(feature = "calendar")]
+use crate::calendar::Anchor;
+use crate::calendar::Calendar;
 use crate::error::NamedValue;
 use crate::{Error, ErrorKind};
 
@@ -12,8 +18,8 @@ mod parse;
 
 pub(crate) use parse::WindowName;
 
-/// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window), or of at most `max` calls
-/// [at once](Limit::concurrent).
+/// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window), or in each period of the
+/// calendar, or of at most `max` calls [at once](Limit::concurrent).
 ///
 /// A limit is an argument of each decision and is not stored. A changed `max` takes effect with the next call and keeps
 /// the history. A changed window or algorithm starts a new history.
@@ -35,6 +41,8 @@ pub struct Limit {
     algorithm: Algorithm,
     burst: Option<NonZeroU32>,
     layout: Layout,
+    /// Present if the algorithm is [`Algorithm::Calendar`].
+    calendar: Option<Calendar>,
 }
 
 /// The window that a limit of calls at once has inside. It is not zero, so that nothing divides by zero. It is long, so
@@ -69,6 +77,11 @@ pub enum Algorithm {
     /// Only [`Limit::concurrent`] has it. An `algorithm = "concurrent"` of a rule or an attribute is an error: write the
     /// limit as `50 concurrent`.
     Concurrent,
+    /// Periods of the calendar, such as months of a time zone: at most `max` permits in each, and up to twice as many
+    /// around an edge.
+    ///
+    /// Only `Limit::calendar` has it, and texts such as `1000/month@Europe/Berlin`, by the feature `calendar`.
+    Calendar,
 }
 
 impl Algorithm {
@@ -76,11 +89,16 @@ impl Algorithm {
     pub(crate) const fn has_burst(self) -> bool {
         matches!(self, Self::TokenBucket | Self::LeakyBucket)
     }
+
+    /// An example of a limit that counts so, as a text.
+    pub(crate) const fn text_of_whole(self) -> &'static str {
+        if matches!(self, Self::Calendar) { "1000/month@UTC" } else { "50 concurrent" }
+    }
 }
 
 impl NamedValue for Algorithm {
     const OPTION: &'static str = "algorithm";
-    // A setting cannot name `Concurrent`: the text of a limit does.
+    // A setting cannot name `Concurrent` or `Calendar`: the text of a limit does.
     const VALUES: &'static [Self] =
         &[Self::SlidingWindow, Self::FixedWindow, Self::SlidingCounter, Self::TokenBucket, Self::LeakyBucket];
 
@@ -92,6 +110,7 @@ impl NamedValue for Algorithm {
             Self::TokenBucket => "token_bucket",
             Self::LeakyBucket => "leaky_bucket",
             Self::Concurrent => "concurrent",
+            Self::Calendar => "calendar",
         }
     }
 }
@@ -138,6 +157,7 @@ impl Limit {
                 algorithm: Algorithm::SlidingWindow,
                 burst: None,
                 layout: Layout::Compact,
+                calendar: None,
             }),
             _ => None,
         }
@@ -177,9 +197,115 @@ impl Limit {
                 algorithm: Algorithm::Concurrent,
                 burst: None,
                 layout: Layout::Compact,
+                calendar: None,
             }),
             _ => None,
         }
+    }
+
+    /// Creates a limit of at most `max` permits in each period of the calendar, 1 to `u32::MAX`. The periods are those of
+    /// UTC until [`zone`](Limit::zone) sets another one.
+    ///
+    /// Between two edges there are at most `max` permits, and around an edge up to twice as many.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Limit, Period};
+    ///
+    /// let limit = Limit::calendar(1000, Period::Month)?.zone("Europe/Berlin")?.anchor(5)?;
+    /// assert_eq!(limit, "1000/month:5@Europe/Berlin".parse()?);
+    /// assert_eq!(limit.to_string(), "1000/month:5@Europe/Berlin");
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLimit`] for a `max` of 0.
+    #[cfg(feature = "calendar")]
+    pub fn calendar(max: u32, period: Period) -> Result<Self, Error> {
+        let no_permits = || {
+            let problem = "`max` must be at least 1, got 0: write the number of permits in a period";
+            Error::new(ErrorKind::InvalidLimit, problem)
+        };
+        NonZeroU32::new(max).map(|max| Self::of_calendar(max, Calendar::new(period))).ok_or_else(no_permits)
+    }
+
+    #[cfg(feature = "calendar")]
+    pub(crate) const fn of_calendar(max: NonZeroU32, calendar: Calendar) -> Self {
+        let window_millis = match NonZeroU64::new(calendar.period().max_millis()) {
+            Some(millis) => millis,
+            None => CONCURRENT_WINDOW,
+        };
+        Self {
+            max,
+            window_millis,
+            algorithm: Algorithm::Calendar,
+            burst: None,
+            layout: Layout::Compact,
+            calendar: Some(calendar),
+        }
+    }
+
+    /// Returns the limit of the periods that are at most so long, of UTC. `None` if there are none.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn of_longest_period(max: u32, millis: u64) -> Option<Self> {
+        let period = Period::ALL.into_iter().find(|period| period.max_millis() == millis)?;
+        Some(Self::of_calendar(NonZeroU32::new(max)?, Calendar::new(period)))
+    }
+
+    #[cfg(not(feature = "calendar"))]
+    pub(crate) fn of_longest_period(_: u32, _: u64) -> Option<Self> {
+        None
+    }
+
+    /// Returns the limit with the periods of another time zone, by its name in the IANA database.
+    ///
+    /// A counter knows neither zone nor anchor: a change of either takes effect at the end of the period that a key is
+    /// in. A zone that end users may change at will belongs into no limit, since each change may end a period early.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLimit`] for a name that is none, or for a limit that is not of the
+    /// [calendar](Limit::calendar).
+    #[cfg(feature = "calendar")]
+    pub fn zone(self, zone: &str) -> Result<Self, Error> {
+        self.with_calendar("zone", |calendar| calendar.in_zone(zone))
+    }
+
+    /// Returns the limit with periods that begin elsewhere: on a day of the month, 31 being the last day of a shorter one,
+    /// on a weekday such as `"sunday"`, or on a date such as `"04-06"` for a quarter or a year.
+    ///
+    /// The defaults are the first day, Monday, and the first of January.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLimit`] for an anchor that its period does not have, or for a limit that is not of the
+    /// [calendar](Limit::calendar). Hours and days have none.
+    #[cfg(feature = "calendar")]
+    pub fn anchor<'a>(self, anchor: impl Into<Anchor<'a>>) -> Result<Self, Error> {
+        let anchor = anchor.into();
+        self.with_calendar("anchor", |calendar| calendar.anchored_at(anchor))
+    }
+
+    #[cfg(feature = "calendar")]
+    fn with_calendar(
+        self,
+        option: &str,
+        change: impl FnOnce(Calendar) -> Result<Calendar, String>,
+    ) -> Result<Self, Error> {
+        let problem = match self.calendar.map(change) {
+            Some(Ok(calendar)) => return Ok(Self { calendar: Some(calendar), ..self }),
+            Some(Err(problem)) => problem,
+            None => format!("`{option}` must be left out for `{self}`, got one: write a limit such as `1000/month`"),
+        };
+        Err(Error::new(ErrorKind::InvalidLimit, problem))
+    }
+
+    /// The calendar of its periods, if it has one.
+    pub(crate) const fn calendar_periods(&self) -> Option<Calendar> {
+        self.calendar
+    }
+
+    /// Returns whether its text alone determines how it counts, so that no algorithm of a rule applies.
+    pub(crate) const fn is_whole(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Concurrent | Algorithm::Calendar)
     }
 
     /// The limit of calls at once that is nearest to an invalid one.
@@ -197,6 +323,7 @@ impl Limit {
             algorithm: Algorithm::SlidingWindow,
             burst: None,
             layout: Layout::Compact,
+            calendar: None,
         }
     }
 
@@ -206,8 +333,9 @@ impl Limit {
         self.max.get()
     }
 
-    /// The time for which a permit counts after it was taken, in whole milliseconds. It is zero for
-    /// [calls at once](Limit::concurrent), which have no window.
+    /// The time for which a permit counts after it was taken, in whole milliseconds. It is the longest length of a period
+    /// of the calendar, with the hours by which a clock may be set back. It is zero for [calls at once](Limit::concurrent),
+    /// which have no window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         if self.is_concurrent() { Duration::ZERO } else { Duration::from_millis(self.window_millis.get()) }
@@ -221,10 +349,11 @@ impl Limit {
 
     /// Returns the limit with another algorithm, and with that algorithm's default burst and layout.
     ///
-    /// A limit of [calls at once](Limit::concurrent) stays as it is, and [`Algorithm::Concurrent`] changes no other limit.
+    /// A limit of [calls at once](Limit::concurrent) or of the calendar stays as it is. [`Algorithm::Concurrent`] and
+    /// [`Algorithm::Calendar`] change no other limit.
     #[must_use]
     pub const fn with_algorithm(self, algorithm: Algorithm) -> Self {
-        if self.is_concurrent() || matches!(algorithm, Algorithm::Concurrent) {
+        if self.is_whole() || matches!(algorithm, Algorithm::Concurrent | Algorithm::Calendar) {
             return self;
         }
         let layout = match algorithm {
@@ -242,8 +371,8 @@ impl Limit {
         let problem = match (NonZeroU32::new(burst), self.algorithm) {
             (None, _) => "`burst` must be at least 1, got 0: leave it out for the default of `max`".to_owned(),
             (burst, Algorithm::TokenBucket | Algorithm::LeakyBucket) => return Ok(Self { burst, ..self }),
-            (_, Algorithm::Concurrent) => {
-                format!("`burst` must be left out for `Concurrent`, got {burst}: remove it, or raise `max`")
+            (_, algorithm @ (Algorithm::Concurrent | Algorithm::Calendar)) => {
+                format!("`burst` must be left out for `{algorithm:?}`, got {burst}: remove it, or raise `max`")
             }
             (_, algorithm) => format!(
                 "`burst` must be left out for `{algorithm:?}`, got {burst}: write `Algorithm::TokenBucket` or \
@@ -332,7 +461,8 @@ impl Limit {
         };
         match self.algorithm {
             Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::Concurrent => window,
-            Algorithm::SlidingCounter => 2 * window,
+            // A period may be half as long again once, after a change of zone or anchor.
+            Algorithm::SlidingCounter | Algorithm::Calendar => 2 * window,
             // A charge may overdraw a bucket by its burst.
             Algorithm::TokenBucket => refill_millis(2 * u64::from(self.burst())),
             Algorithm::LeakyBucket => refill_millis(2 * u64::from(self.burst()) + 1),
@@ -342,8 +472,8 @@ impl Limit {
 
 /// Returns the message for a sorted set with an algorithm that does not support it.
 fn layout_problem(algorithm: Algorithm) -> String {
-    if algorithm == Algorithm::Concurrent {
-        return "`layout` must be `Layout::Compact` for `Concurrent`, got `Layout::Zset`: remove it".to_owned();
+    if let Algorithm::Concurrent | Algorithm::Calendar = algorithm {
+        return format!("`layout` must be `Layout::Compact` for `{algorithm:?}`, got `Layout::Zset`: remove it");
     }
     format!(
         "`layout` must be `Layout::Compact` for `{algorithm:?}`, got `Layout::Zset`: write `Algorithm::SlidingWindow`, \
@@ -477,6 +607,76 @@ mod tests {
         let window: Limit = "5/10s".parse().expect("valid");
         assert_eq!(window.with_algorithm(Algorithm::Concurrent), window);
         assert!(!window.is_concurrent());
+    }
+
+    #[cfg(feature = "calendar")]
+    #[test]
+    fn a_limit_of_the_calendar_stays_one() {
+        let limit = Limit::calendar(5, Period::Month).expect("valid").anchor(31).expect("a day");
+        let days = |days: u64| Duration::from_secs(86_400 * days);
+        assert!(limit.window() >= days(31) && limit.window() < days(32));
+        assert_eq!((limit.algorithm(), limit.max_cost()), (Algorithm::Calendar, 5));
+        for algorithm in Algorithm::VALUES {
+            assert_eq!(limit.with_algorithm(*algorithm), limit);
+        }
+        let window: Limit = "5/10s".parse().expect("valid");
+        assert_eq!(window.with_algorithm(Algorithm::Calendar), window);
+        assert_eq!(limit.share_of(NonZeroU32::new(2).expect("some")).calendar_periods(), limit.calendar_periods());
+        assert!(size_of::<Limit>() <= 24, "{} bytes", size_of::<Limit>());
+    }
+
+    #[cfg(feature = "calendar")]
+    #[test]
+    fn each_invalid_calendar_names_option_bound_value_and_remedy() {
+        let of = |period| Limit::calendar(5, period).expect("valid");
+        let window: Limit = "5/10s".parse().expect("valid");
+        let anchor = |period, anchor: &str| of(period).anchor(anchor);
+        let cases = [
+            (
+                Limit::calendar(0, Period::Day),
+                "`max` must be at least 1, got 0: write the number of permits in a period",
+            ),
+            (
+                of(Period::Month).anchor(32),
+                "`anchor` must be a day from 1 to 31 for a month, got `32`: write one such as 5, and 31 for the last day \
+                 of each month",
+            ),
+            (
+                of(Period::Month).anchor(0),
+                "`anchor` must be a day from 1 to 31 for a month, got `0`: write one such as 5, and 31 for the last day \
+                 of each month",
+            ),
+            (anchor(Period::Day, "1"), "`anchor` must be left out for a day, got `1`: remove it"),
+            (anchor(Period::Hour, "monday"), "`anchor` must be left out for an hour, got `monday`: remove it"),
+            (
+                of(Period::Week).anchor(1),
+                "`anchor` must be a weekday such as `sunday` for a week, got `1`: write one such as `monday`",
+            ),
+            (
+                anchor(Period::Year, "02-30"),
+                "`anchor` must be a date such as `04-06` for a year, got `02-30`: write one such as `04-06`",
+            ),
+            (
+                of(Period::Month).zone("Berlin"),
+                "`zone` must be a name of the IANA time zone database, got `Berlin`: write `Europe/Berlin`",
+            ),
+            (
+                window.zone("Europe/Berlin"),
+                "`zone` must be left out for `5/10s`, got one: write a limit such as `1000/month`",
+            ),
+            (
+                of(Period::Day).with_burst(7),
+                "`burst` must be left out for `Calendar`, got 7: remove it, or raise `max`",
+            ),
+            (
+                of(Period::Day).with_layout(Layout::Zset),
+                "`layout` must be `Layout::Compact` for `Calendar`, got `Layout::Zset`: remove it",
+            ),
+        ];
+        for (result, message) in cases {
+            let error = result.map(drop).expect_err(message);
+            assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidLimit, message));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod rules;
 mod values;
+mod calendar;
 mod call;
 mod outcome;
 mod permit;
@@ -16,9 +17,10 @@ use crate::rule::{KeyText, RuleId, RuleRef};
 pub use crate::site::Registration;
 pub use crate::site::RuleSite;
 pub use crate::{
-    __register_sites as register_sites, __require_leases as require_leases, Algorithm, Denied, Error, Key, Limit,
-    Limiter, OnError,
+    __register_sites as register_sites, __require_calendar as require_calendar, __require_leases as require_leases,
+    Algorithm, Denied, Error, Key, Limit, Limiter, OnError,
 };
+pub use calendar::CalendarLimit;
 pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;

@@ -117,12 +117,13 @@ impl ReceiptBody {
 /// The start of a text: the version of its format.
 const VERSION: &str = "rl1-";
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-const ALGORITHMS: [Algorithm; 5] = [
+const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::SlidingWindow,
     Algorithm::FixedWindow,
     Algorithm::SlidingCounter,
     Algorithm::TokenBucket,
     Algorithm::LeakyBucket,
+    Algorithm::Calendar,
 ];
 const LAYOUTS: [Layout; 2] = [Layout::Compact, Layout::Zset];
 
@@ -173,7 +174,10 @@ fn read_counter(bytes: &mut &[u8]) -> Option<HeldCounter> {
     let window = u64::from_be_bytes(take(bytes)?);
     let mut number = || take(bytes).map(u32::from_be_bytes);
     let (max, burst, held, requests) = (number()?, number()?, number()?, number()?);
-    let limit = Limit::checked(max, window)?.with_algorithm(*ALGORITHMS.get(usize::from(algorithm))?);
+    let limit = match *ALGORITHMS.get(usize::from(algorithm))? {
+        Algorithm::Calendar => Limit::of_longest_period(max, window)?,
+        algorithm => Limit::checked(max, window)?.with_algorithm(algorithm),
+    };
     let limit = limit.with_layout(*LAYOUTS.get(usize::from(layout))?).ok()?;
     let limit = if burst == 0 { limit } else { limit.with_burst(burst).ok()? };
     Some(HeldCounter { limit, held, requests })

@@ -243,7 +243,7 @@ impl Rule {
         let limits = if self.limits.is_empty() { &base.limits } else { &self.limits };
         let (algorithm, burst) = (self.algorithm.or(base.algorithm), self.burst.or(base.burst));
         let permits = |limit: &Limit| match (algorithm.unwrap_or(limit.algorithm()), burst) {
-            _ if limit.is_concurrent() => limit.max(),
+            _ if limit.is_whole() => limit.max(),
             (counted_by, Some(burst)) if counted_by.has_burst() => burst,
             // The attribute may have an algorithm with a burst.
             (_, Some(burst)) if algorithm.is_none() => burst.max(limit.burst()),
@@ -293,9 +293,10 @@ impl Rule {
             Some(Contradiction::OfWindows(setting, limit)) => {
                 return error(format!("`{setting}` of {name} must be left out for `{limit}`, got one: remove it"));
             }
-            Some(Contradiction::ConcurrentAlgorithm) => {
+            Some(Contradiction::WholeAlgorithm(algorithm)) => {
+                let (algorithm, fix) = (algorithm.name(), algorithm.text_of_whole());
                 return error(format!(
-                    "`algorithm` of {name} must be that of a window, got `concurrent`: write the limit as `50 concurrent`"
+                    "`algorithm` of {name} must be that of a window, got `{algorithm}`: write the limit as `{fix}`"
                 ));
             }
             None => {}
@@ -318,13 +319,13 @@ impl Rule {
     /// an attribute, so a burst does not contradict it.
     pub(crate) fn contradiction(&self) -> Option<Contradiction> {
         let Self { limits, algorithm, burst, layout, .. } = self;
-        if *algorithm == Some(Algorithm::Concurrent) {
-            return Some(Contradiction::ConcurrentAlgorithm);
+        if let Some(algorithm @ (Algorithm::Concurrent | Algorithm::Calendar)) = *algorithm {
+            return Some(Contradiction::WholeAlgorithm(algorithm));
         }
-        if let Some(limit) = all_concurrent(limits.iter().copied()) {
-            return self.setting_of_windows().map(|setting| Contradiction::OfWindows(setting, limit));
+        if let Some(limit) = all_whole(limits.iter().copied()) {
+            return self.setting_of_windows(limit).map(|setting| Contradiction::OfWindows(setting, limit));
         }
-        let windows = || limits.iter().filter(|limit| !limit.is_concurrent());
+        let windows = || limits.iter().filter(|limit| !limit.is_whole());
         let algorithms = || windows().map(|limit| algorithm.unwrap_or(limit.algorithm())).chain(*algorithm);
         if *layout == Some(Layout::Zset) {
             if limits.len() > 1 {
@@ -340,13 +341,13 @@ impl Rule {
         algorithms().find(lacks_burst).map(|other| Contradiction::BurstOf(other, burst))
     }
 
-    /// Returns the name of a setting that has no use for calls at once, if there is one.
-    pub(crate) fn setting_of_windows(&self) -> Option<&'static str> {
+    /// Returns the name of a setting that has no use for a limit whose text determines how it counts, if there is one.
+    pub(crate) fn setting_of_windows(&self, limit: Limit) -> Option<&'static str> {
         let settings = [
             ("algorithm", self.algorithm.is_some()),
             ("burst", self.burst.is_some()),
             ("layout", self.layout == Some(Layout::Zset)),
-            ("postpaid", self.call.postpaid == Some(true)),
+            ("postpaid", self.call.postpaid == Some(true) && limit.is_concurrent()),
         ];
         settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
@@ -370,16 +371,22 @@ pub(crate) enum Contradiction {
     ZsetOf(Algorithm),
     /// A burst beside an algorithm that has none.
     BurstOf(Algorithm, u32),
-    /// A setting of windows beside limits of calls at once, such as this one.
+    /// A setting of windows beside limits whose text determines how they count, such as this one.
     OfWindows(&'static str, Limit),
-    /// The algorithm of calls at once, which limits alone have.
-    ConcurrentAlgorithm,
+    /// The algorithm of calls at once, or of the calendar, which limits alone have.
+    WholeAlgorithm(Algorithm),
 }
 
 /// Returns the first of some limits if all of them are of calls at once.
 pub(crate) fn all_concurrent(mut limits: impl Iterator<Item = Limit>) -> Option<Limit> {
     let first = limits.next().filter(Limit::is_concurrent)?;
     limits.all(|limit| limit.is_concurrent()).then_some(first)
+}
+
+/// Returns the first of some limits if the texts of all determine how they count.
+pub(crate) fn all_whole(mut limits: impl Iterator<Item = Limit>) -> Option<Limit> {
+    let first = limits.next().filter(Limit::is_whole)?;
+    limits.all(|limit| limit.is_whole()).then_some(first)
 }
 
 /// The most limits of a rule.

@@ -1,16 +1,27 @@
 //! Limits and windows in strings. An error is the end of a message: the reason and the cure, in parentheses, or nothing.
 
 use limiter_syntax::{DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, parse_limit, parse_window};
-use syn::LitStr;
+use syn::{Expr, LitStr};
+
+use crate::plan::{Calendar, Given, Limit, Zone};
 
 /// Parses a window, and returns it in milliseconds.
 pub(crate) fn window(text: &LitStr) -> Result<u64, String> {
     parse_window(&text.value()).map_err(window_problem)
 }
 
-/// Parses a limit, and returns its numbers.
-pub(crate) fn limit(text: &LitStr) -> Result<LimitText, String> {
-    parse_limit(&text.value()).map_err(limit_problem)
+/// Parses a limit that is written at a place.
+pub(crate) fn limit(text: &LitStr, place: &Expr) -> Result<Limit, String> {
+    Ok(match parse_limit(&text.value()).map_err(limit_problem)? {
+        LimitText::Window { permits, millis } => {
+            Limit::Parts { max: Given::Literal(permits), window_millis: Given::Literal(millis) }
+        }
+        LimitText::Concurrent { calls } => Limit::Concurrent(Given::Literal(calls)),
+        LimitText::Calendar { permits, period, anchor, zone } => {
+            let zone = zone.map(|zone| Zone::Name(zone.to_owned()));
+            Limit::Calendar(Box::new(Calendar { max: permits, period, anchor, zone, place: place.clone() }))
+        }
+    })
 }
 
 fn window_problem(problem: DurationProblem<'_>) -> String {
@@ -34,6 +45,13 @@ fn limit_problem(problem: LimitProblem<'_>) -> String {
             " (0 would let nothing through, ever: write `mode = \"deny\"` in its rule for that)".to_owned()
         }
         LimitProblem::TooManyPermits => format!(" (at most {})", u32::MAX),
+        LimitProblem::Period { period } => {
+            format!(" (`{period}` is none of the periods `hour`, `day`, `week`, `month`, `quarter` and `year`)")
+        }
+        LimitProblem::Anchor { period, anchor } => {
+            format!(" (`{anchor}` is no anchor, which must be {})", period.anchor_bounds())
+        }
+        LimitProblem::NoZone => " (the zone has no name: write one such as `Europe/Berlin`)".to_owned(),
         LimitProblem::Calls => " (of calls at once it is a whole number: write `50 concurrent`)".to_owned(),
         LimitProblem::TooManyCalls => format!(" (at most {MAX_CONCURRENT} calls at once)"),
         LimitProblem::Window { problem, .. } => window_problem(problem),

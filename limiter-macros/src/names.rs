@@ -17,6 +17,8 @@ pub(crate) enum Argument {
     Concurrent,
     Algorithm,
     Burst,
+    Zone,
+    Anchor,
     Cost,
     When,
     Leases,
@@ -30,7 +32,7 @@ pub(crate) enum Argument {
     Crate,
 }
 
-const NAMES: [(&str, Argument); 20] = [
+const NAMES: [(&str, Argument); 22] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
@@ -40,6 +42,8 @@ const NAMES: [(&str, Argument); 20] = [
     ("concurrent", Argument::Concurrent),
     ("algorithm", Argument::Algorithm),
     ("burst", Argument::Burst),
+    ("zone", Argument::Zone),
+    ("anchor", Argument::Anchor),
     ("cost", Argument::Cost),
     ("when", Argument::When),
     ("leases", Argument::Leases),
@@ -54,7 +58,7 @@ const NAMES: [(&str, Argument); 20] = [
 ];
 
 /// Names of the arguments in other limiters and in older interfaces.
-const SYNONYMS: [(&str, &[&str]); 17] = [
+const SYNONYMS: [(&str, &[&str]); 19] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
     ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time", "windows"]),
@@ -62,6 +66,8 @@ const SYNONYMS: [(&str, &[&str]); 17] = [
     ("limits", &["bandwidths", "quotas", "rates"]),
     ("concurrent", &["at_once", "bulkhead", "concurrency", "max_concurrent", "parallel", "semaphore", "slots"]),
     ("algorithm", &["algo", "kind", "strategy"]),
+    ("zone", &["time_zone", "timezone", "tz"]),
+    ("anchor", &["begins", "first_day", "reset_day", "start", "starts"]),
     ("cost", &["amount", "n", "tokens", "weight"]),
     ("when", &["condition", "enabled", "execute_condition", "only_if"]),
     ("wait", &["max_wait", "timeout", "timeout_duration", "wait_for"]),

@@ -1,5 +1,6 @@
 //! The checked content of the attributes: all that the expansion needs beside the function.
 
+use limiter_syntax::{Anchor, AnchorText, Period};
 use proc_macro2::{Ident, TokenStream};
 use syn::{Expr, ExprClosure, ExprPath, LitBool, LitStr, Type};
 
@@ -63,6 +64,12 @@ impl Rule {
             },
             _ => None,
         }
+    }
+
+    /// Returns the first limit of the calendar.
+    pub(crate) fn calendar(&self) -> Option<&Calendar> {
+        let Limits::Written { limits, .. } = &self.limits else { return None };
+        limits.iter().find_map(|limit| if let Limit::Calendar(calendar) = limit { Some(&**calendar) } else { None })
     }
 
     /// Returns whether the request is known at compile time, except for its `when`.
@@ -131,6 +138,8 @@ pub(crate) enum LimitSource {
     },
     /// The value of `concurrent`.
     Concurrent(Expr),
+    /// The text of a limit of the calendar.
+    Calendar(String),
 }
 
 /// An algorithm that replaces that of each limit.
@@ -146,6 +155,7 @@ pub(crate) enum Algorithm {
     SlidingCounter,
     TokenBucket,
     LeakyBucket,
+    Calendar,
 }
 
 impl Algorithm {
@@ -161,6 +171,7 @@ pub(crate) enum Limit {
     },
     /// So many calls at once.
     Concurrent(Given<u32>),
+    Calendar(Box<Calendar>),
     Value(Expr),
 }
 
@@ -169,6 +180,7 @@ impl Limit {
         match self {
             Self::Parts { max, window_millis } => max.is_literal() && window_millis.is_literal(),
             Self::Concurrent(max) => max.is_literal(),
+            Self::Calendar(calendar) => !matches!(calendar.zone, Some(Zone::Value(_))),
             Self::Value(_) => false,
         }
     }
@@ -176,6 +188,43 @@ impl Limit {
     /// Returns whether it limits calls at once, as far as the text shows.
     pub(crate) fn is_concurrent(&self) -> bool {
         matches!(self, Self::Concurrent(_))
+    }
+
+    /// Returns whether its text says how it counts, so that no other algorithm applies.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::Concurrent(_) | Self::Calendar(_))
+    }
+}
+
+/// A limit of periods of the calendar.
+pub(crate) struct Calendar {
+    pub(crate) max: u32,
+    pub(crate) period: Period,
+    pub(crate) anchor: Anchor,
+    pub(crate) zone: Option<Zone>,
+    /// The limit as written, at which errors point.
+    pub(crate) place: Expr,
+}
+
+pub(crate) enum Zone {
+    Name(String),
+    /// An expression for run time.
+    Value(Expr),
+}
+
+impl Calendar {
+    /// The text of the limit. Without the name of a zone, which may come at run time, it is of UTC.
+    pub(crate) fn text(&self) -> String {
+        let zone = if let Some(Zone::Name(name)) = &self.zone { name } else { "UTC" };
+        self.text_with_zone(zone)
+    }
+
+    pub(crate) fn text_with_zone(&self, zone: &str) -> String {
+        let Self { max, period, anchor, .. } = *self;
+        if anchor == Anchor::default_of(period) {
+            return format!("{max}/{period}@{zone}");
+        }
+        format!("{max}/{period}:{}@{zone}", AnchorText { period, anchor })
     }
 }
 

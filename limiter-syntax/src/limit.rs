@@ -1,5 +1,6 @@
-//! Limits as text: `5/10s`, `100/min`, `50 concurrent`.
+//! Limits as text: `5/10s`, `100/min`, `1000/month@Europe/Berlin`, `50 concurrent`.
 
+use crate::calendar::{Anchor, Period, PeriodText};
 use crate::duration::{DurationProblem, parse_window, split_while};
 
 /// The most calls at once that a limit may allow.
@@ -10,13 +11,24 @@ const CONCURRENT: &str = "concurrent";
 
 /// The numbers of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LimitText {
+pub enum LimitText<'t> {
     /// A number of permits in any window: `5/10s`.
     Window {
         /// The permits.
         permits: u32,
         /// The window in milliseconds.
         millis: u64,
+    },
+    /// A number of permits in each period of the calendar: `1000/month:5@Europe/Berlin`.
+    Calendar {
+        /// The permits.
+        permits: u32,
+        /// The period.
+        period: Period,
+        /// The start of the periods.
+        anchor: Anchor,
+        /// The zone as written, if it is.
+        zone: Option<&'t str>,
     },
     /// A number of calls at once: `50 concurrent`.
     Concurrent {
@@ -52,6 +64,20 @@ pub enum LimitProblem<'t> {
         /// The reason.
         problem: DurationProblem<'t>,
     },
+    /// The word before an anchor or a zone is no period of the calendar.
+    Period {
+        /// The word.
+        period: &'t str,
+    },
+    /// The anchor is none of the period.
+    Anchor {
+        /// The period.
+        period: Period,
+        /// The anchor as written.
+        anchor: &'t str,
+    },
+    /// The zone has no name.
+    NoZone,
     /// The calls at once are no whole number.
     Calls,
     /// The limit has no call at once.
@@ -72,7 +98,7 @@ pub enum LimitProblem<'t> {
 ///
 /// # Errors
 /// The first problem of the text.
-pub fn parse_limit(text: &str) -> Result<LimitText, LimitProblem<'_>> {
+pub fn parse_limit(text: &str) -> Result<LimitText<'_>, LimitProblem<'_>> {
     if let Some(calls) = text.trim().strip_suffix(CONCURRENT) {
         return parse_calls(calls.trim_end());
     }
@@ -86,15 +112,29 @@ pub fn parse_limit(text: &str) -> Result<LimitText, LimitProblem<'_>> {
     }
     match permits.parse() {
         Ok(0) => Err(LimitProblem::NoPermits),
-        Ok(permits) => match parse_window(window) {
-            Ok(millis) => Ok(LimitText::Window { permits, millis }),
-            Err(problem) => Err(LimitProblem::Window { permits, window, problem }),
+        Ok(permits) => match (PeriodText::split(window), parse_window(window)) {
+            (Some(period), _) => parse_period(permits, &period),
+            (None, Ok(millis)) => Ok(LimitText::Window { permits, millis }),
+            (None, Err(problem)) => Err(LimitProblem::Window { permits, window, problem }),
         },
         Err(_) => Err(LimitProblem::TooManyPermits),
     }
 }
 
-fn parse_calls(calls: &str) -> Result<LimitText, LimitProblem<'_>> {
+fn parse_period<'t>(permits: u32, text: &PeriodText<'t>) -> Result<LimitText<'t>, LimitProblem<'t>> {
+    let &PeriodText { period, anchor, zone } = text;
+    let period = Period::named(period).ok_or(LimitProblem::Period { period })?;
+    let anchor = match anchor {
+        Some(anchor) => Anchor::parse(period, anchor).ok_or(LimitProblem::Anchor { period, anchor })?,
+        None => Anchor::default_of(period),
+    };
+    match zone {
+        Some("") => Err(LimitProblem::NoZone),
+        zone => Ok(LimitText::Calendar { permits, period, anchor, zone }),
+    }
+}
+
+fn parse_calls(calls: &str) -> Result<LimitText<'_>, LimitProblem<'_>> {
     if !is_number(calls) {
         return Err(LimitProblem::Calls);
     }
@@ -176,6 +216,55 @@ mod tests {
     }
 
     #[test]
+    fn parses_limits_of_calendar_periods() {
+        let cases = [
+            ("1000/month", (1000, Period::Month, "1", None)),
+            ("1000/month:5@Europe/Berlin", (1000, Period::Month, "5", Some("Europe/Berlin"))),
+            (" 7 / week : sun @ UTC ", (7, Period::Week, "sunday", Some("UTC"))),
+            ("5/day@America/Argentina/Salta", (5, Period::Day, "", Some("America/Argentina/Salta"))),
+            ("5/hour@UTC", (5, Period::Hour, "", Some("UTC"))),
+            ("5/quarter:05-31", (5, Period::Quarter, "02-31", None)),
+            ("5/year:04-06", (5, Period::Year, "04-06", None)),
+        ];
+        for (text, (permits, period, anchor, zone)) in cases {
+            let anchor = match anchor {
+                "" => Anchor::default_of(period),
+                "02-31" => Anchor::parse(period, "05-31").expect("a date"),
+                anchor => Anchor::parse(period, anchor).expect(anchor),
+            };
+            assert_eq!(parse_limit(text), Ok(LimitText::Calendar { permits, period, anchor, zone }), "{text}");
+        }
+        for (text, millis) in [("5/hour", 3_600_000), ("5/day", 86_400_000), ("5/week", 604_800_000)] {
+            assert_eq!(parse_limit(text), Ok(LimitText::Window { permits: 5, millis }), "{text}");
+        }
+    }
+
+    #[test]
+    fn rejects_invalid_calendar_periods() {
+        let anchor = |period, anchor| LimitProblem::Anchor { period, anchor };
+        let cases = [
+            ("5/month:32", anchor(Period::Month, "32")),
+            ("5/month:0", anchor(Period::Month, "0")),
+            ("5/month:@UTC", anchor(Period::Month, "")),
+            ("5/day:1", anchor(Period::Day, "1")),
+            ("5/hour:monday", anchor(Period::Hour, "monday")),
+            ("5/week:5", anchor(Period::Week, "5")),
+            ("5/year:02-30", anchor(Period::Year, "02-30")),
+            ("5/year:30/feb", anchor(Period::Year, "30/feb")),
+            ("5/month@", LimitProblem::NoZone),
+            ("5/10s@UTC", LimitProblem::Period { period: "10s" }),
+            ("5/@UTC", LimitProblem::Period { period: "" }),
+            ("5/months:5", LimitProblem::Period { period: "months" }),
+            ("30/feb", LimitProblem::Window { permits: 30, window: "feb", problem: DurationProblem::Unreadable }),
+            ("0/month", LimitProblem::NoPermits),
+            ("0.5/month", LimitProblem::Permits),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_limit(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
     fn rejects_invalid_permits() {
         let cases = [
             ("5", LimitProblem::NoSlash),
@@ -222,7 +311,7 @@ mod tests {
     fn the_problem_of_a_window_has_the_permits() {
         use DurationProblem::{NoFixedLength, NoUnit, UnknownUnit, Unreadable, Zero};
         let cases = [
-            ("1000/month", 1000, "month", NoFixedLength { unit: "month", days: 30 }),
+            ("7/2months", 7, "2months", NoFixedLength { unit: "months", days: 60 }),
             ("5/", 5, "", Unreadable),
             ("5/ 10", 5, "10", NoUnit { number: "10" }),
             ("5/0s", 5, "0s", Zero),

@@ -6,6 +6,7 @@ mod attack;
 mod attribute;
 mod blocking;
 mod budgets;
+mod calendar;
 mod cancel;
 mod charges;
 mod child_process;

@@ -11,6 +11,7 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 const ORDER: &[&str] = &[
     "run",
     "error",
+    "calendar",
     "limit",
     "key",
     "health",

@@ -28,6 +28,7 @@ pub(super) fn request(algorithm: Algorithm, micros: u64, window: u64, max: u32, 
         cost,
         pending: 0,
         max_wait: 0,
+        calendar: None,
     }
 }
 

@@ -222,6 +222,20 @@ fn no_field_and_no_body_has_the_key_or_the_text_of_an_error() {
     assert!(!error_problem(&error).contains("internal"));
 }
 
+#[cfg(feature = "calendar")]
+#[test]
+fn the_window_of_a_calendar_is_its_present_period() {
+    let (limiter, clock) = limiter();
+    // September 2001.
+    let months = [(30, "5/month"), (31, "5/month"), (30, "5/month"), (92, "5/quarter"), (365, "5/year:04-06")];
+    for (days, limit) in months {
+        let decision = check(&limiter, "api", limit.parse().expect(limit));
+        let policy = &fields(&decision, Fields::Draft11)[0].1;
+        assert_eq!(*policy, format!("\"api\";q=5;w={}", 86_400 * days), "{limit}");
+        clock.advance(decision.limits().next().expect("a limit").reset_after());
+    }
+}
+
 #[test]
 fn all_names_of_fields_are_listed() {
     let (limiter, _) = limiter();

@@ -1,16 +1,25 @@
-//! The text form of limits, such as `5/10s` or `50 concurrent`.
+//! The text form of limits, such as `5/10s`, `1000/month@Europe/Berlin` or `50 concurrent`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use limiter_syntax::{DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, WindowText, parse_limit};
+#[cfg(feature = "calendar")]
+use limiter_syntax::Anchor;
+use limiter_syntax::{
+    DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, Period, UNIT_LIST, WindowText, parse_limit,
+};
 
+use crate::calendar::Calendar;
 use crate::error::NamedValue;
 use crate::limit::{Algorithm, Layout, Limit};
 use crate::{Error, ErrorKind};
 
-/// Parses `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`, or `calls concurrent`, as in `50 concurrent`.
+/// Parses `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`, or `calls concurrent`, as in `50 concurrent`, or
+/// `permits/period:anchor@zone`, as in `1000/month:5@Europe/Berlin`.
+///
+/// A `month`, a `quarter` and a `year` are periods of the calendar, of UTC unless a zone is written. An `hour`, a `day` and
+/// a `week` are windows of that length unless a zone or an anchor is written. Periods need the feature `calendar`.
 ///
 /// The units are `ms`, `s`, `m` or `min`, `h`, `d` and `w`. They may be words: `sec(s)`, `second(s)`, `min(s)`,
 /// `minute(s)`, `hr(s)`, `hour(s)`, `day(s)` and `week(s)`. A unit without a number means one of it.
@@ -30,6 +39,22 @@ impl FromStr for Limit {
         let (permits, window, problem) = match parse_limit(text) {
             Ok(LimitText::Window { permits, millis }) => return Self::new(permits, Duration::from_millis(millis)),
             Ok(LimitText::Concurrent { calls }) => return Self::concurrent(calls),
+            #[cfg(feature = "calendar")]
+            Ok(LimitText::Calendar { permits: max, period, anchor, zone }) => {
+                return Self::of_period(max, period, anchor, zone);
+            }
+            #[cfg(not(feature = "calendar"))]
+            Ok(LimitText::Calendar { permits, period, .. }) => {
+                let days = (period.max_millis() / 86_400_000).min(366);
+                let fix = format!("days, such as `{permits}/{days}d`, or enable the feature `calendar`");
+                return invalid_unless("with a period of the calendar", &fix);
+            }
+            Err(LimitProblem::Period { .. }) => return invalid_unless("with no period of the calendar", PERIOD_FIX),
+            Err(LimitProblem::Anchor { period, .. }) => {
+                let fix = format!("an anchor that is {}", period.anchor_bounds());
+                return invalid_unless("with another anchor", &fix);
+            }
+            Err(LimitProblem::NoZone) => return invalid_unless("without the name of a zone", PERIOD_FIX),
             Err(LimitProblem::NoSlash) => return invalid("without a `/`"),
             Err(LimitProblem::Permits) => return invalid("without a whole number of permits"),
             Err(LimitProblem::Fraction { limit, .. }) => {
@@ -63,16 +88,31 @@ impl FromStr for Limit {
     }
 }
 
+#[cfg(feature = "calendar")]
+impl Limit {
+    /// Returns the limit of a text with a period of the calendar.
+    fn of_period(permits: u32, period: Period, anchor: Anchor, zone: Option<&str>) -> Result<Self, Error> {
+        let mut limit = Self::calendar(permits, period)?;
+        limit.calendar = limit.calendar.map(|calendar| calendar.anchored(anchor));
+        zone.map_or(Ok(limit), |zone| limit.zone(zone))
+    }
+}
+
+const PERIOD_FIX: &str =
+    "one such as `1000/month@Europe/Berlin`, of `hour`, `day`, `week`, `month`, `quarter` or `year`";
 const DENY_FIX: &str = "`mode = \"deny\"` in its rule to deny every call";
 
-/// Writes `5/10s`, or `100/min` for a window of one unit, or `50 concurrent`. The text parses to a limit with the same
-/// permits and window; algorithm, burst and layout are not in it.
+/// Writes `5/10s`, or `100/min` for a window of one unit, or `1000/month@Europe/Berlin`, or `50 concurrent`. The text
+/// parses to a limit with the same permits and window; algorithm, burst and layout are not in it.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_concurrent() {
             return write!(f, "{} {}", self.max, self.window_name());
         }
         write!(f, "{}/", self.max)?;
+        if let Some(calendar) = self.calendar {
+            return write!(f, "{calendar}");
+        }
         let millis = self.window_millis.get();
         let window = WindowText { millis };
         match window.only_unit() {
@@ -86,21 +126,26 @@ impl fmt::Display for Limit {
 impl Limit {
     /// The window in names and labels.
     pub(crate) fn window_name(&self) -> WindowName {
-        WindowName { millis: self.window_millis.get(), is_concurrent: self.is_concurrent() }
+        let period = self.calendar.map(Calendar::period);
+        WindowName { millis: self.window_millis.get(), is_concurrent: self.is_concurrent(), period }
     }
 }
 
-/// The window of a limit in names and labels: `10s`, or `concurrent` if it has none.
+/// The window of a limit in names and labels: `10s`, or `month`, or `concurrent` if it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowName {
     millis: u64,
     is_concurrent: bool,
+    period: Option<Period>,
 }
 
 impl fmt::Display for WindowName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_concurrent {
             return f.write_str(Algorithm::Concurrent.name());
+        }
+        if let Some(period) = self.period {
+            return write!(f, "{period}");
         }
         write!(f, "{}", WindowText { millis: self.millis })
     }
@@ -109,7 +154,7 @@ impl fmt::Display for WindowName {
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.algorithm, self.burst) {
-            (Algorithm::Concurrent, _) => write!(f, "Limit({self})"),
+            (Algorithm::Concurrent | Algorithm::Calendar, _) => write!(f, "Limit({self})"),
             (Algorithm::SlidingWindow, _) if self.layout == Layout::Compact => write!(f, "Limit({self})"),
             (Algorithm::SlidingWindow, _) => write!(f, "Limit({self}, {:?})", self.layout),
             (algorithm, None) => write!(f, "Limit({self}, {algorithm:?})"),
@@ -158,6 +203,49 @@ mod tests {
             assert_eq!(limit, Limit::concurrent(max).expect("valid"));
             assert_eq!((limit.to_string(), format!("{limit:?}")), (shown.to_owned(), format!("Limit({shown})")));
             assert_eq!(shown.parse::<Limit>().expect(shown), limit);
+        }
+    }
+
+    #[cfg(feature = "calendar")]
+    #[test]
+    fn a_formatted_limit_of_the_calendar_parses_to_itself() {
+        let calendar = |max, period| Limit::calendar(max, period).expect("a limit");
+        let in_berlin = |limit: Limit| limit.zone("Europe/Berlin").expect("a zone");
+        let cases = [
+            ("1000/month", calendar(1000, Period::Month), "1000/month"),
+            ("1000/month@utc", calendar(1000, Period::Month), "1000/month"),
+            (" 5 / month : 1 ", calendar(5, Period::Month), "5/month"),
+            (
+                "1000/month:5@Europe/Berlin",
+                in_berlin(calendar(1000, Period::Month)).anchor(5).expect("an anchor"),
+                "1000/month:5@Europe/Berlin",
+            ),
+            ("5/hour@UTC", calendar(5, Period::Hour), "5/hour@UTC"),
+            ("5/day@europe/berlin", in_berlin(calendar(5, Period::Day)), "5/day@Europe/Berlin"),
+            ("5/week:mon", calendar(5, Period::Week), "5/week@UTC"),
+            ("5/week:SUN@UTC", calendar(5, Period::Week).anchor("Sunday").expect("an anchor"), "5/week:sunday@UTC"),
+            ("5/quarter:04-01", calendar(5, Period::Quarter), "5/quarter"),
+            ("5/year:04-06", calendar(5, Period::Year).anchor("04-06").expect("an anchor"), "5/year:04-06"),
+        ];
+        for (text, limit, shown) in cases {
+            assert_eq!(text.parse::<Limit>().expect(text), limit);
+            assert_eq!((limit.to_string(), format!("{limit:?}")), (shown.to_owned(), format!("Limit({shown})")));
+            assert_eq!(shown.parse::<Limit>().expect(shown), limit);
+        }
+        let name = "5/month:7".parse::<Limit>().expect("a limit").window_name().to_string();
+        assert_eq!(name, "month", "a label has neither anchor nor zone");
+    }
+
+    #[cfg(not(feature = "calendar"))]
+    #[test]
+    fn a_limit_of_the_calendar_needs_the_feature() {
+        for (text, days) in [("7/month", 31), ("7/month:5@Europe/Berlin", 31), ("7/day@UTC", 1), ("7/year", 366)] {
+            let error = text.parse::<Limit>().expect_err(text);
+            let message = format!(
+                "`limit` must be `permits/window`, got `{text}` with a period of the calendar: write days, such as \
+                 `7/{days}d`, or enable the feature `calendar`"
+            );
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::InvalidLimit, message));
         }
     }
 
@@ -226,7 +314,6 @@ mod tests {
             "5/99999999999999999999d",
             "5/1.5s",
             "5/s10s",
-            "5/month",
             "0.5/s",
             "5/hrss",
         ];
@@ -256,9 +343,14 @@ mod tests {
             ("0/min", "without a permit", DENY),
             ("0/10", "without a permit", DENY),
             ("00 / 10s", "without a permit", DENY),
-            ("1000/month", NO_LENGTH, "days, such as `1000/30d`"),
+            ("30/feb", NO_UNITS, EXAMPLE),
             ("7/2months", NO_LENGTH, "days, such as `7/60d`"),
-            ("1/year", NO_LENGTH, "days, such as `1/365d`"),
+            ("1/years", NO_LENGTH, "days, such as `1/365d`"),
+            ("5/month:32", "with another anchor", "an anchor that is a day from 1 to 31 for a month"),
+            ("5/year:02-30", "with another anchor", "an anchor that is a date such as `04-06` for a year"),
+            ("5/week:8", "with another anchor", "an anchor that is a weekday such as `sunday` for a week"),
+            ("5/month@", "without the name of a zone", PERIOD_FIX),
+            ("5/10s@UTC", "with no period of the calendar", PERIOD_FIX),
             ("7/1d2months", NO_LENGTH, "days, such as `7/60d`"),
             ("1/2years", NO_UNITS, EXAMPLE),
             ("1/0months", NO_UNITS, EXAMPLE),

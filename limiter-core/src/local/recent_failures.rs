@@ -54,15 +54,22 @@ impl RecentFailures {
     }
 
     /// Returns whether the store failed for any of these requests within the time for which its permits count. The
-    /// clock is read only if it has failed before.
-    pub(crate) fn any_within_window(&self, requests: SlottedRequests<'_>, now: impl FnOnce() -> u64) -> bool {
+    /// clock is read only if it has failed before, with the milliseconds by which the wall clock is ahead of it.
+    pub(crate) fn any_within_window(&self, requests: SlottedRequests<'_>, now: impl FnOnce() -> (u64, i64)) -> bool {
         if self.latest.load(Ordering::Acquire) == NEVER {
             return false;
         }
-        let now = now();
+        let (now, wall_lead) = now();
         let is_recent = |failed_at: &AtomicU64, request: &Request<'_>| match failed_at.load(Ordering::Acquire) {
             NEVER => false,
-            failed_at => failed_at.saturating_add(request.limit.memory_millis()) > now,
+            // The standby limiter is consulted to the end of the period in which the store has failed.
+            failed_at => match request.limit.calendar_periods() {
+                Some(calendar) => {
+                    let wall = |millis: u64| millis.saturating_add_signed(wall_lead);
+                    calendar.edges_at(wall(failed_at)).end > wall(now)
+                }
+                None => failed_at.saturating_add(request.limit.memory_millis()) > now,
+            },
         };
         requests.iter().any(|(request, slot)| {
             is_recent(&self.latest, request)

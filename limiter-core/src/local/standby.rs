@@ -20,6 +20,8 @@ use crate::{Key, Limit};
 /// It is also consulted after the store's last failure, for as long as a permit counts. A store that comes back empty
 /// would otherwise grant every quota a second time.
 ///
+/// Periods of the calendar end in the mirror as in the store's last reply, or by the wall clock of this process.
+///
 /// The mirror counts `fixed_window` and `sliding_counter` by the log of the sliding window, since the edges of their
 /// windows follow the server's clock. Its `remaining`, `retry_after` and `reset_after` for them are those of the log.
 ///
@@ -238,12 +240,21 @@ impl Standby {
             }
             None if reply.allowed => {
                 let own = self.decide(requests.requests, max_wait);
-                if own.allowed {
-                    return Ok(own.stamp);
-                }
-                self.record_unless_consulted(requests).ok_or(own)
+                let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };
+                self.follow_period(requests.requests, reply.reset_after);
+                stamp.ok_or(own)
             }
             None => Ok(0),
+        }
+    }
+
+    /// Ends the mirror's period of the calendar with the store's, which another zone may have begun.
+    fn follow_period(&self, requests: &[Request<'_>], reset_after: Duration) {
+        if let [request] = requests
+            && request.limit.calendar_periods().is_some()
+            && !reset_after.is_zero()
+        {
+            self.mirror.end_period_after(request, reset_after);
         }
     }
 
@@ -251,10 +262,12 @@ impl Standby {
     /// reservation.
     ///
     /// Returns the mirror's stamp of all their permits; `None` if the standby limiter is consulted and denies the sum.
-    pub(crate) fn reconcile_batch(&self, request: &Request<'_>, slot: u16) -> Option<u64> {
+    pub(crate) fn reconcile_batch(&self, request: &Request<'_>, slot: u16, reset_after: Duration) -> Option<u64> {
         let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
         let own = self.decide(requests.requests, Duration::ZERO);
-        if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) }
+        let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };
+        self.follow_period(requests.requests, reset_after);
+        stamp
     }
 
     /// Records permits beyond the mirror's own limit. Returns `None` and records nothing if the standby limiter is
@@ -273,7 +286,10 @@ impl Standby {
 
     /// Returns whether the store failed so recently that permits from before the failure may still count.
     pub(crate) fn is_consulted(&self, requests: SlottedRequests<'_>) -> bool {
-        self.recent_failures.any_within_window(requests, || self.clock.now().floor_millis())
+        self.recent_failures.any_within_window(requests, || {
+            let now = self.clock.now().floor_millis();
+            (now, (self.clock.wall_micros() / 1000).cast_signed() - now.cast_signed())
+        })
     }
 }
 

@@ -93,10 +93,10 @@ pub fn concurrent_of(max: u32) -> LimitOrNearest {
     Limit::concurrent(max).map_err(|error| (error, Limit::nearest_concurrent(max)))
 }
 
-/// Returns the limit with another algorithm, and with a burst if one is given. One of calls at once stays as it is.
+/// Returns the limit with another algorithm, and with a burst if one is given. One whose text determines how it counts stays as it is.
 pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32>) -> LimitOrNearest {
     let limit = limit?.with_algorithm(algorithm);
-    match burst.filter(|_| !limit.is_concurrent()) {
+    match burst.filter(|_| !limit.is_whole()) {
         None => Ok(limit),
         Some(burst) => limit.with_burst(burst).map_err(|error| (error, limit)),
     }

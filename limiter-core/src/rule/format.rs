@@ -309,7 +309,7 @@ pub(crate) fn written_limits(rule: &Rule) -> Option<(&'static str, &[Limit])> {
 pub(crate) fn limit_of_parts(parts: &Rule) -> Result<Limit, (Option<&'static str>, String)> {
     let Rule { limits, algorithm, burst, layout, .. } = parts;
     let limit = *limits.first().ok_or_else(|| (None, no_limit_problem()))?;
-    if let Some(setting) = parts.setting_of_windows().filter(|_| limit.is_concurrent()) {
+    if let Some(setting) = parts.setting_of_windows(limit).filter(|_| limit.is_whole()) {
         return Err((Some(setting), of_windows_problem(setting, limit)));
     }
     let algorithm = algorithm.unwrap_or_default();
@@ -326,8 +326,7 @@ pub(crate) fn limit_of_parts(parts: &Rule) -> Result<Limit, (Option<&'static str
 /// The parts of a limit that its text would lose, as the fields of a table. Empty if its text is all of it.
 pub(crate) fn parts_beside_text(limit: Limit) -> impl Iterator<Item = (&'static str, WrittenValue)> {
     let parts = Rule {
-        algorithm: Some(limit.algorithm())
-            .filter(|algorithm| *algorithm != Algorithm::default() && !limit.is_concurrent()),
+        algorithm: Some(limit.algorithm()).filter(|algorithm| *algorithm != Algorithm::default() && !limit.is_whole()),
         burst: limit.own_burst(),
         layout: Some(limit.layout()).filter(|layout| *layout != Layout::default()),
         ..Rule::default()

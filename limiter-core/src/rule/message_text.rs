@@ -17,8 +17,9 @@ pub(crate) fn wrong_name_problem<T: NamedValue>(found: &str, text: Option<&str>)
 
 /// What to write instead of a value that is none of these names. `text` is the value if it is a text.
 pub(crate) fn name_fix(text: Option<&str>, names: &[&str]) -> String {
-    if text == Some(Algorithm::Concurrent.name()) && names == Algorithm::names() {
-        return "the limit as `\"50 concurrent\"`, without an algorithm".to_owned();
+    let whole = [Algorithm::Concurrent, Algorithm::Calendar].into_iter().find(|whole| text == Some(whole.name()));
+    if let (Some(whole), true) = (whole, names == Algorithm::names()) {
+        return format!("the limit as `\"{}\"`, without an algorithm", whole.text_of_whole());
     }
     match text.and_then(|text| nearest(text, names.iter().copied())) {
         Some(meant) => format!("`\"{meant}\"`"),

@@ -269,7 +269,7 @@ impl RuleTable {
         settings: &Settings,
         limits: impl Iterator<Item = Limit> + Clone,
     ) -> Option<&'static str> {
-        let of_windows = settings.unused_by_calls_at_once(limits.clone()).or_else(|| rule.unused_postpaid(settings));
+        let of_windows = settings.unused_by_whole_limits(limits.clone()).or_else(|| rule.unused_postpaid(settings));
         let unused_leases = || settings.call.or(rule.own).unused_by(limits);
         of_windows.or_else(|| if self.defaults().is_guarded { unused_leases() } else { None })
     }

@@ -4,7 +4,7 @@ use std::slice;
 
 use crate::request::sharing::{SameCounter, in_memory, in_redis};
 use crate::request::{CallOptions, CallSettings};
-use crate::rule::{Mode, Origin, Rule, all_concurrent};
+use crate::rule::{Mode, Origin, Rule, all_concurrent, all_whole};
 use crate::{Algorithm, Error, Layout, Limit};
 
 /// Settings composed from levels. `None` leaves a setting to the attribute, and an empty list the limits.
@@ -74,11 +74,10 @@ impl DefaultSettings {
 impl Settings {
     /// Adds the settings of a rule in a lower level: those that the levels above lack.
     pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
-        // A limit that names an algorithm is whole, and so is one of calls at once. Those of the levels below belong to
-        // other limits.
-        let names_algorithm = |limit: &Limit| !limit.is_concurrent() && limit.algorithm() != Algorithm::default();
-        let is_whole =
-            self.limits().iter().any(names_algorithm) || all_concurrent(self.limits().iter().copied()).is_some();
+        // A limit that names an algorithm is whole, and so are those whose text determines how they count. Those of the levels
+        // below belong to other limits.
+        let names_algorithm = |limit: &Limit| !limit.is_whole() && limit.algorithm() != Algorithm::default();
+        let is_whole = self.limits().iter().any(names_algorithm) || all_whole(self.limits().iter().copied()).is_some();
         if !is_whole {
             self.add_algorithm(rule);
         }
@@ -153,10 +152,10 @@ impl Settings {
     /// # Errors
     /// The limit's algorithm does not support the layout.
     pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
-        if limit.is_concurrent() {
+        if limit.is_whole() {
             return limit.with_layout(self.layout.unwrap_or_default());
         }
-        let own = own.filter(|own| !own.is_concurrent());
+        let own = own.filter(|own| !own.is_whole());
         let names_algorithm = limit.algorithm() != Algorithm::default();
         let inherited = own.filter(|_| !names_algorithm).map(|own| own.algorithm());
         let algorithm = self.algorithm.or(inherited).unwrap_or(limit.algorithm());
@@ -187,17 +186,27 @@ impl Settings {
         }
     }
 
-    /// Returns what a rule does not get, although its settings demand it: an algorithm or a charge of calls at once.
+    /// Returns what a rule does not get, although its settings demand it: an algorithm of limits whose text determines how they
+    /// count, or a charge of calls at once.
     #[inline]
-    pub(crate) fn unused_by_calls_at_once(&self, limits: impl Iterator<Item = Limit>) -> Option<&'static str> {
+    pub(crate) fn unused_by_whole_limits(&self, limits: impl Iterator<Item = Limit> + Clone) -> Option<&'static str> {
         let is_postpaid = self.call.postpaid == Some(true);
         if !is_postpaid && self.algorithm.is_none() {
             return None;
         }
-        all_concurrent(limits).map(|_| match is_postpaid {
-            true => "is postpaid in vain: its limit is of calls at once, and each has its slot: remove `postpaid`",
-            false => "has an algorithm in vain: its limit is of calls at once, so remove `algorithm`",
-        })
+        let is_concurrent = all_concurrent(limits.clone()).is_some();
+        match (is_postpaid, self.algorithm) {
+            (true, _) if is_concurrent => {
+                Some("is postpaid in vain: its limit is of calls at once, and each has its slot: remove `postpaid`")
+            }
+            (_, Some(_)) if is_concurrent => {
+                Some("has an algorithm in vain: its limit is of calls at once, so remove `algorithm`")
+            }
+            (_, Some(_)) if all_whole(limits).is_some() => {
+                Some("has an algorithm in vain: its limit is of a period of the calendar, so remove `algorithm`")
+            }
+            _ => None,
+        }
     }
 
     /// Returns whether a limit that applies has no use for the burst.
@@ -215,7 +224,7 @@ impl Settings {
     pub(crate) fn applied(&self, own: impl Iterator<Item = Limit> + Clone) -> impl Iterator<Item = Limit> + Clone {
         let is_counted = matches!(self.mode(), Mode::Enforce | Mode::Shadow);
         let configured = self.limits().iter().map({
-            let first = own.clone().find(|own| !own.is_concurrent());
+            let first = own.clone().find(|own| !own.is_whole());
             move |limit| self.apply(*limit, first)
         });
         let unset = own.filter(|_| self.limits().is_empty()).map(|own| self.apply(own, None));

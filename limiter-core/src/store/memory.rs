@@ -5,7 +5,8 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
+use crate::algorithm::{AlgorithmInput, CalendarTime, CounterKind, Outcome};
+use crate::calendar::Calendar;
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::request::sharing::{self, in_memory};
@@ -193,8 +194,17 @@ impl MemoryStore {
             let key_hash = self.key_hash(&encoding);
             let mut shard = self.shards.lock(key_hash.shard);
             self.denials.invalidate(key_hash.shard, key_hash.hash);
-            shard.refund(&key_hash, &input(request.limit, returned, kept, self.clock.now()), stamp);
+            shard.refund(&key_hash, &self.input(request.limit, returned, kept, self.clock.now()), stamp);
         }
+    }
+
+    /// Ends the present period of a counter of the calendar after this time.
+    pub(crate) fn end_period_after(&self, request: &Request<'_>, time: Duration) {
+        let encoding = self.hashed_encoding(request.key, request.limit);
+        let key_hash = self.key_hash(&encoding);
+        let mut shard = self.shards.lock(key_hash.shard);
+        let input = self.input(request.limit, 0, 0, self.clock.now());
+        shard.end_period_after(&key_hash, &input, time);
     }
 
     /// Removes all permits that a key has taken.
@@ -221,7 +231,7 @@ impl MemoryStore {
     ) -> R {
         let encoding = self.hashed_encoding(request.key, request.limit);
         let key_hash = self.key_hash(&encoding);
-        let input = move |now| AlgorithmInput { max_wait, ..input(request.limit, request.cost, 0, now) };
+        let input = move |now| AlgorithmInput { max_wait, ..self.input(request.limit, request.cost, 0, now) };
         if request.cost == 1 && self.denials.may_contain(key_hash.shard, key_hash.hash) {
             let now = self.clock.now();
             if let Some(outcome) = self.denials.get(&key_hash, &input(now)) {
@@ -285,6 +295,43 @@ impl MemoryStore {
         let now = self.clock.now();
         locked.apply(requests, now, op);
         now.micros()
+    }
+
+    fn inputs<'a>(
+        &self,
+        requests: &'a [Request<'_>],
+        now: Moment,
+    ) -> impl Iterator<Item = AlgorithmInput> + use<'a, '_> {
+        let pending = |index: usize| sharing::pending(requests, index, in_memory);
+        let input =
+            move |(index, request): (usize, &Request<'_>)| self.input(request.limit, request.cost, pending(index), now);
+        requests.iter().enumerate().map(input)
+    }
+
+    #[inline]
+    fn input(&self, limit: Limit, cost: u32, pending: u32, now: Moment) -> AlgorithmInput {
+        AlgorithmInput {
+            floor: now.floor_millis(),
+            ceil: now.ceil_millis(),
+            micros: now.micros(),
+            kind: limit.into(),
+            max: limit.max(),
+            burst: limit.burst(),
+            cost,
+            pending,
+            max_wait: 0,
+            calendar: limit.calendar_periods().map(|calendar| self.calendar_time(calendar, now)),
+        }
+    }
+
+    /// Reads the wall clock of an instant that has just been read. A function of its own, since few limits are of the
+    /// calendar.
+    #[cold]
+    #[inline(never)]
+    fn calendar_time(&self, calendar: Calendar, now: Moment) -> CalendarTime {
+        let micros = self.clock.wall_micros();
+        // Rather a little too early: a call that comes at its `retry_after` is in the next period.
+        CalendarTime { calendar, micros: micros.saturating_sub(self.clock.now().micros().saturating_sub(now.micros())) }
     }
 
     /// Locks the shards of the requests in ascending order, so that two decisions never wait for each other.
@@ -411,7 +458,7 @@ struct LockedShards<'a> {
 impl LockedShards<'_> {
     /// Returns the outcome of each request, in their order, and takes nothing.
     fn peek(&self, requests: &[Request<'_>], now: Moment) -> Vec<Outcome> {
-        let inputs = inputs(requests, now).zip(&self.hashes);
+        let inputs = self.store.inputs(requests, now).zip(&self.hashes);
         inputs.filter_map(|(input, key_hash)| Some(self.shard(key_hash)?.peek(key_hash, &input))).collect()
     }
 
@@ -422,7 +469,7 @@ impl LockedShards<'_> {
 
     fn apply(&mut self, requests: &[Request<'_>], now: Moment, op: WriteOp) {
         let Self { hashes, shards, store } = self;
-        for (input, key_hash) in inputs(&sharing::takes(requests, in_memory), now).zip(hashes) {
+        for (input, key_hash) in store.inputs(&sharing::takes(requests, in_memory), now).zip(hashes) {
             store.denials.invalidate(key_hash.shard, key_hash.hash);
             let shard = shards.iter_mut().find(|(index, _)| *index == key_hash.shard);
             if let Some(shard::ShardReply { shared: true, .. }) =
@@ -448,26 +495,6 @@ fn reports_of(outcomes: &[Outcome], now: Moment) -> Vec<RequestReport> {
         reset_after: now.until_micros(reset_at),
     };
     outcomes.iter().map(report).collect()
-}
-
-fn inputs<'a>(requests: &'a [Request<'_>], now: Moment) -> impl Iterator<Item = AlgorithmInput> + 'a {
-    let pending = |index: usize| sharing::pending(requests, index, in_memory);
-    requests.iter().enumerate().map(move |(index, request)| input(request.limit, request.cost, pending(index), now))
-}
-
-#[inline]
-fn input(limit: Limit, cost: u32, pending: u32, now: Moment) -> AlgorithmInput {
-    AlgorithmInput {
-        floor: now.floor_millis(),
-        ceil: now.ceil_millis(),
-        micros: now.micros(),
-        kind: limit.into(),
-        max: limit.max(),
-        burst: limit.burst(),
-        cost,
-        pending,
-        max_wait: 0,
-    }
 }
 
 /// Merges the outcomes of several requests into the reply of one decision.

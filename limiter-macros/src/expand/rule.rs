@@ -5,7 +5,7 @@ use quote::quote;
 
 use super::Expansion;
 use super::spans::{borrowed, local, point_at};
-use crate::plan::{CountedBy, Given, Limit, Limits, Rule};
+use crate::plan::{Calendar, CountedBy, Given, Limit, Limits, Rule, Zone};
 
 impl Expansion<'_> {
     pub(super) fn rule_request(&self, rule: &Rule) -> TokenStream {
@@ -60,7 +60,7 @@ impl Expansion<'_> {
     /// Returns one limit, or an array of several.
     fn limits(&self, limits: &[Limit], counted_by: Option<&CountedBy>) -> TokenStream {
         let values = limits.iter().map(|limit| {
-            let counted_by = counted_by.filter(|_| !limit.is_concurrent());
+            let counted_by = counted_by.filter(|_| !limit.is_whole());
             self.counted_by(counted_by, self.limit(limit))
         });
         if limits.len() == 1 { quote!(#(#values)*) } else { quote!([#(#values),*]) }
@@ -97,10 +97,28 @@ impl Expansion<'_> {
                 let max = self.permits(max);
                 quote!(#runtime::concurrent_of(#max))
             }
+            Limit::Calendar(calendar) => self.calendar(calendar),
             Limit::Parts { max, window_millis } => {
                 let (max, window) = (self.permits(max), self.duration(window_millis));
                 quote!(#runtime::limit_of(#max, #window))
             }
+        }
+    }
+
+    fn calendar(&self, calendar: &Calendar) -> TokenStream {
+        let (runtime, text) = (&self.runtime, calendar.text());
+        // The user's expressions cannot see the static.
+        let limit = quote!({
+            static CALENDAR: #runtime::CalendarLimit = #runtime::CalendarLimit::new(#text);
+            &CALENDAR
+        });
+        match &calendar.zone {
+            Some(Zone::Value(zone)) => {
+                let borrowed = borrowed(zone);
+                let expanded = quote!(#runtime::CalendarLimit::in_zone(#limit, #borrowed));
+                self.with_borrowed_arguments(zone, point_at(zone, expanded))
+            }
+            _ => quote!(#runtime::CalendarLimit::limit(#limit)),
         }
     }
 

@@ -25,13 +25,14 @@ impl Expansion<'_> {
             FailurePolicy::Default | FailurePolicy::Handled(_) => TokenStream::new(),
         };
         let (leases, settled) = (self.leases_of_rules(), self.settled_rules());
-        let require_leases = self.require_leases();
+        let (require_leases, require_calendar) = (self.require_leases(), self.require_calendar());
         let function = quote!(#runtime::AnnotatedFunction);
         quote! {{
             static SITES: [#runtime::RuleSite; #count] = [#(#sites),*];
             static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy #leases #settled;
             #runtime::register_sites! { &SITES }
             #require_leases
+            #require_calendar
             &FUNCTION
         }}
     }
@@ -58,6 +59,13 @@ impl Expansion<'_> {
         let runtime = &self.runtime;
         let needed = self.plan.rules.iter().filter_map(|rule| rule.leases.as_ref()).find(|leases| leases.value)?;
         Some(point_at(needed, quote!(#runtime::require_leases! {})))
+    }
+
+    /// Returns the check that calendars are in the build, if a limit needs them. Its error points at the limit.
+    fn require_calendar(&self) -> Option<TokenStream> {
+        let runtime = &self.runtime;
+        let calendar = self.plan.rules.iter().find_map(Rule::calendar)?;
+        Some(point_at(&calendar.place, quote!(#runtime::require_calendar! {})))
     }
 
     fn rule_site(&self, rule: &Rule) -> TokenStream {
@@ -98,6 +106,7 @@ fn limit_text(source: &LimitSource) -> String {
     match source {
         LimitSource::Whole(limit) => text(limit),
         LimitSource::Concurrent(max) => format!("{} concurrent", text(max)),
+        LimitSource::Calendar(text) => text.clone(),
         LimitSource::Parts { max, window } => format!("{}/{}", text(max), text(window)),
     }
 }

@@ -32,7 +32,7 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "unknown argument `keyy`, did you mean `key`?",
         "unknown argument `limit_max`, did you mean `max`?",
         "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `concurrent`, \
-         `algorithm`, `burst`, `cost`, `when`, `leases`, `wait`, `fallback`, `on_error`, `recover`, `settle`, `permit`, `limiter`, `crate`",
+         `algorithm`, `burst`, `zone`, `anchor`, `cost`, `when`, `leases`, `wait`, `fallback`, `on_error`, `recover`, `settle`, `permit`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
         "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
          that call it",
@@ -74,6 +74,67 @@ fn leases_are_a_literal_flag() {
     ];
     for (argument, message) in cases {
         let arguments = format!("key = \"k\", limit = \"9/s\", fallback = (), {argument}");
+        assert_eq!(messages(&arguments, "fn get() {}"), [message], "{argument}");
+    }
+}
+
+#[test]
+fn each_mistake_about_calendars_names_what_to_write() {
+    let limit =
+        |problem: &str| format!("`limit` must be permits and a window, such as `\"5/10s\"` or `\"100/min\"`{problem}");
+    let no_calendar = |name| {
+        format!(
+            "`{name}` is for limits of the calendar: add `algorithm = calendar`, or write a limit such as `1000/month`"
+        )
+    };
+    const NO_PERIOD: &str = "`algorithm = calendar` counts in an `hour`, `day`, `week`, `month`, `quarter` or `year`, and \
+                             this is none of them";
+    const NO_TEXT: &str = "`algorithm = calendar` needs a text such as `\"1000/month\"`: for an expression remove it, and \
+                           build the limit by `Limit::calendar`";
+    const NO_ZONE: &str = "`zone` must be a name such as `\"Europe/Berlin\"`, or an expression that returns one";
+    const ALONE: &str = "a period of the calendar is counted by itself: write `algorithm = calendar`, or remove it";
+    const DAY: &str = "`anchor` must be a day from 1 to 31 for a month";
+    let cases = [
+        ("limit = \"5/month:32\"", limit(" (`32` is no anchor, which must be a day from 1 to 31 for a month)")),
+        ("limit = \"5/month@\"", limit(" (the zone has no name: write one such as `Europe/Berlin`)")),
+        (
+            "limit = \"5/10s@UTC\"",
+            limit(" (`10s` is none of the periods `hour`, `day`, `week`, `month`, `quarter` and `year`)"),
+        ),
+        ("limit = \"30/feb\"", limit("")),
+        ("limit = \"5/10s\", zone = \"UTC\"", no_calendar("zone")),
+        ("limit = \"5/d\", anchor = 5", no_calendar("anchor")),
+        ("limit = \"5/10s\", algorithm = calendar, zone = \"UTC\"", NO_PERIOD.to_owned()),
+        ("limit = LIMIT, algorithm = calendar", NO_TEXT.to_owned()),
+        ("limit = \"5/month\", algorithm = fixed_window", ALONE.to_owned()),
+        ("limit = \"5/month\", algorithm = calendar, anchor = 32", DAY.to_owned()),
+        ("limit = \"5/month\", anchor = 0", DAY.to_owned()),
+        ("limit = \"5/d\", algorithm = calendar, anchor = 1", "`anchor` must be left out for a day".to_owned()),
+        ("limit = \"5/year\", anchor = \"02-30\"", "`anchor` must be a date such as `04-06` for a year".to_owned()),
+        (
+            "limit = \"5/month\", anchor = first_day()",
+            "`anchor` must be a literal such as `5`, `\"sunday\"` or `\"04-06\"`".to_owned(),
+        ),
+        ("limit = \"5/month:7\", anchor = 5", "the limit has an anchor already: remove one of them".to_owned()),
+        ("limit = \"5/month@UTC\", zone = zone()", "the limit has a zone already: remove one of them".to_owned()),
+        ("limit = \"5/month\", zone = 5", NO_ZONE.to_owned()),
+        ("limit = \"5/month\", zone = \"\"", NO_ZONE.to_owned()),
+        ("limit = \"5/month\", timezone = \"UTC\"", "unknown argument `timezone`, did you mean `zone`?".to_owned()),
+        (
+            "limits = [\"5/month\", \"9/month:5\"]",
+            "this period is there already, and both limits would count in it: keep the lower one".to_owned(),
+        ),
+        (
+            "limit = \"5/month\", algorithm = calendar, burst = 7",
+            "`burst` is for `token_bucket` and `leaky_bucket`: remove it, or choose one of them".to_owned(),
+        ),
+        (
+            "limit = \"5/month\", cost = 6",
+            "a cost of 6 never fits into a `max` of 5: lower it, or raise `max`".to_owned(),
+        ),
+    ];
+    for (argument, message) in cases {
+        let arguments = format!("key = \"k\", fallback = (), {argument}");
         assert_eq!(messages(&arguments, "fn get() {}"), [message], "{argument}");
     }
 }

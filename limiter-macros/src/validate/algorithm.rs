@@ -9,12 +9,13 @@ use crate::names::Argument;
 use crate::plan::{Algorithm, CountedBy};
 use crate::value::{bare_name, string};
 
-const ALGORITHMS: [(&str, Algorithm); 5] = [
+const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("sliding_window", Algorithm::SlidingWindow),
     ("fixed_window", Algorithm::FixedWindow),
     ("sliding_counter", Algorithm::SlidingCounter),
     ("token_bucket", Algorithm::TokenBucket),
     ("leaky_bucket", Algorithm::LeakyBucket),
+    ("calendar", Algorithm::Calendar),
 ];
 
 const CONCURRENT: &str = "concurrent";

@@ -12,7 +12,7 @@ use crate::value::{bare_name, string};
 const CONFIGURED: &str = "configured";
 
 /// The arguments that configuration replaces.
-const REPLACED: [Argument; 7] = [
+const REPLACED: [Argument; 9] = [
     Argument::Limit,
     Argument::Limits,
     Argument::Concurrent,
@@ -20,6 +20,8 @@ const REPLACED: [Argument; 7] = [
     Argument::Max,
     Argument::Algorithm,
     Argument::Burst,
+    Argument::Zone,
+    Argument::Anchor,
 ];
 
 /// Returns whether the rule has no limits of its own: a text alone, or `limit = configured`. The function's argument of

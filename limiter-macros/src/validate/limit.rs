@@ -1,6 +1,6 @@
 //! `limit`, `limits`, `concurrent`, or `window` and `max`: exactly one of these forms, complete, with literals within their bounds.
 
-use limiter_syntax::{LimitText, MAX_CONCURRENT};
+use limiter_syntax::MAX_CONCURRENT;
 use syn::Expr;
 
 use super::{configured, number};
@@ -142,11 +142,8 @@ fn limit_value(value: &Expr, argument: Argument) -> syn::Result<Limit> {
     if literal(value).is_none() {
         return Ok(Limit::Value(value.clone()));
     }
-    let problem = match string(value).map(limit_text::limit) {
-        Some(Ok(LimitText::Window { permits, millis })) => {
-            return Ok(Limit::Parts { max: Given::Literal(permits), window_millis: Given::Literal(millis) });
-        }
-        Some(Ok(LimitText::Concurrent { calls })) => return Ok(Limit::Concurrent(Given::Literal(calls))),
+    let problem = match string(value).map(|text| limit_text::limit(text, value)) {
+        Some(Ok(limit)) => return Ok(limit),
         Some(Err(problem)) => problem,
         None => String::new(),
     };

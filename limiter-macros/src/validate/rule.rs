@@ -2,7 +2,7 @@
 
 use syn::{Expr, ExprLit, Lit, LitBool, LitStr};
 
-use super::{Subject, algorithm, configured, key, limit, number, once, outcome, settle};
+use super::{Subject, algorithm, calendar, configured, key, limit, number, once, outcome, settle};
 use crate::args::Args;
 use crate::errors::Errors;
 use crate::names::Argument;
@@ -36,8 +36,10 @@ fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits
     if is_concurrent(limits.iter().flatten().map(|(limit, _)| limit)) && algorithm::check_concurrent(args, errors) {
         return None;
     }
-    let counted_by = algorithm::algorithm(args, errors).map(Box::new);
-    let (limits, sources) = limits?.into_iter().unzip();
+    let counted_by = algorithm::algorithm(args, errors);
+    let mut limits = limits?;
+    let counted_by = calendar::apply(args, &mut limits, counted_by, errors).map(Box::new);
+    let (limits, sources) = limits.into_iter().unzip();
     Some(Limits::Written { limits, sources, counted_by })
 }
 
@@ -95,6 +97,7 @@ fn check_cost(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Erro
     let burst = counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
     let capacity = |limit: &Limit| match (limit, burst) {
         (&Limit::Concurrent(Given::Literal(max)), _) => Some(("concurrent", max)),
+        (Limit::Calendar(calendar), _) => Some(("max", calendar.max)),
         (Limit::Concurrent(Given::Expression(_)), _) | (_, Some(Given::Expression(_))) => None,
         (_, Some(&Given::Literal(burst))) => Some(("burst", burst)),
         (&Limit::Parts { max: Given::Literal(max), .. }, None) => Some(("max", max)),

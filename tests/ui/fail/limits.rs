@@ -59,7 +59,7 @@ fn limit_without_unit() {}
 #[rate_limited(key = "k", limit = 5, fallback = ())]
 fn limit_number() {}
 
-#[rate_limited(key = "k", limit = "1000/month", fallback = ())]
+#[rate_limited(key = "k", limit = "7/2months", fallback = ())]
 fn no_fixed_length() {}
 
 #[rate_limited(key = "k", limit = "0.5/s", fallback = ())]

@@ -11,7 +11,18 @@ mod refunds;
 
 fn input_between(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
     let kind = CounterKind { algorithm: Algorithm::SlidingWindow, window };
-    AlgorithmInput { floor, ceil, micros: ceil * 1000, kind, max, burst: max, cost, pending: 0, max_wait: 0 }
+    AlgorithmInput {
+        floor,
+        ceil,
+        micros: ceil * 1000,
+        kind,
+        max,
+        burst: max,
+        cost,
+        pending: 0,
+        max_wait: 0,
+        calendar: None,
+    }
 }
 
 /// Returns the newest stamp of a log whose window has so many milliseconds.

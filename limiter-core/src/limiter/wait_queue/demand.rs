@@ -73,6 +73,8 @@ pub(crate) fn most_permits(limit: &Limit, wait: Duration, free: u32) -> u64 {
         Algorithm::SlidingWindow | Algorithm::Concurrent => windows * max,
         // The edges of windows need not be those of the wait.
         Algorithm::FixedWindow | Algorithm::SlidingCounter => (windows + 1) * max,
+        // The shortest periods are half as long as the longest: hours that a shift of the clock cuts, and Februaries.
+        Algorithm::Calendar => 2 * (windows + 1) * max,
         // It holds a part of another permit.
         Algorithm::TokenBucket => u128::from(free) + 1 + wait * max / window,
         Algorithm::LeakyBucket => u128::from(limit.burst()) + 1 + wait * max / window,

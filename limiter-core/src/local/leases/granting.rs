@@ -1,6 +1,7 @@
 //! The worker's part of a lease: the mirror takes its permits before a call can use one.
 
 use std::slice;
+use std::time::Duration;
 
 use super::LeaseId;
 use super::{EndedLease, LocalGrant, NewLease};
@@ -24,7 +25,7 @@ impl Local {
     /// limiter is consulted, so that the lease is to be returned.
     pub(crate) fn mirror_lease(&self, request: &Request<'_>, slot: u16) -> Option<u64> {
         let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
-        let stamp = self.standby.reconcile_batch(request, slot)?;
+        let stamp = self.standby.reconcile_batch(request, slot, Duration::ZERO)?;
         if self.standby.is_consulted(requests) {
             self.standby.refund(requests.requests, stamp);
             return None;

@@ -211,7 +211,7 @@ impl<C: WaitingCall> SentEntry<'_, C> {
         }
         let (request, slot) = (calls[0].request(), calls[0].slot());
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
-        let mirror_stamp = self.local.mirror_together(&request, slot, &calls[..granted]);
+        let mirror_stamp = self.local.mirror_together(&request, slot, &calls[..granted], reply.reset_after);
         let denied = if granted < calls.len() { Some(request) } else { effects.next_denied(&request) };
         let has_changed = granted > 0 || effects.has_returned;
         self.local.update_denials(&request, version, has_changed, denied, reply, effects);
@@ -245,13 +245,14 @@ impl Local {
         request: &Request<'_>,
         slot: u16,
         granted: &[Reserved<C>],
+        reset_after: Duration,
     ) -> Option<u64> {
         let (calls, has_reserved) = unanswered(granted)
             .fold((0, false), |(calls, any), call| (calls + 1, any || call.reservation().get().is_some()));
         if granted.is_empty() || has_reserved {
             return None;
         }
-        self.standby.reconcile_batch(&request.times(calls), slot)
+        self.standby.reconcile_batch(&request.times(calls), slot, reset_after)
     }
 
     /// Updates the denial cache by the reply about a counter. `denied` is the request that the reply denies.

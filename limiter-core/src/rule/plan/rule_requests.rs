@@ -135,7 +135,7 @@ impl<'a> RuleRequests<'a> {
                 }
             }
             limits => {
-                let own = rule.valid_limits().find(|own| !own.is_concurrent());
+                let own = rule.valid_limits().find(|own| !own.is_whole());
                 limits.iter().enumerate().for_each(|(index, limit)| add(apply(*limit, own), rule.cost, index));
             }
         }

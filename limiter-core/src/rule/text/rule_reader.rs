@@ -65,7 +65,7 @@ impl RuleReader {
             Some(Contradiction::OfWindows(setting, limit)) => {
                 config_error(of_windows_problem(setting, limit), at(setting))
             }
-            Some(Contradiction::ConcurrentAlgorithm) => return Ok(rule), // No text has it.
+            Some(Contradiction::WholeAlgorithm(_)) => return Ok(rule), // No text has it.
         };
         Err(mistake)
     }

@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::request::settlement::{self, CounterChange};
 use crate::request::sharing::in_memory;
 use crate::request::{ChargeReply, DecisionReply, Request};
-use crate::store::memory::{EntryPermits, KeyHash, LockedShards, MemoryStore, input};
+use crate::store::memory::{EntryPermits, KeyHash, LockedShards, MemoryStore};
 
 impl MemoryStore {
     /// Counts permits also beyond the limits, as many as the counters have room for.
@@ -45,10 +45,10 @@ impl MemoryStore {
         self.denials.invalidate(index, entry.hash);
         let now = self.clock.now();
         if after < held {
-            shard.refund_entry(entry, &input(limit, held - after, after, now), stamp);
+            shard.refund_entry(entry, &self.input(limit, held - after, after, now), stamp);
         }
         let charged = after.saturating_sub(held);
-        let (counted, level, is_shared) = shard.charge_entry(entry, &input(limit, charged, 0, now));
+        let (counted, level, is_shared) = shard.charge_entry(entry, &self.input(limit, charged, 0, now));
         drop(shard);
         self.overflows.count(is_shared.into());
         charge_reply(level, charged - counted, now)
@@ -69,9 +69,9 @@ impl LockedShards<'_> {
             store.denials.invalidate(key_hash.shard, key_hash.hash);
             let Some((_, shard)) = shards.iter_mut().find(|(index, _)| *index == key_hash.shard) else { return cost };
             if returned > 0 {
-                shard.refund(key_hash, &input(limit, returned, kept, now), stamp);
+                shard.refund(key_hash, &store.input(limit, returned, kept, now), stamp);
             }
-            let (counted, is_shared) = shard.charge(key_hash, &input(limit, cost, 0, now));
+            let (counted, is_shared) = shard.charge(key_hash, &store.input(limit, cost, 0, now));
             store.overflows.count(is_shared.into());
             cost - counted
         };
@@ -81,7 +81,7 @@ impl LockedShards<'_> {
     /// Returns what is left of each counter.
     fn levels(&self, requests: &[Request<'_>], now: Moment) -> Vec<CounterLevel> {
         let level = |(request, key_hash): (&Request<'_>, &KeyHash<'_>)| {
-            let input = input(request.limit, 0, 0, now);
+            let input = self.store.input(request.limit, 0, 0, now);
             Some(self.shard(key_hash)?.read(key_hash, &input, CounterState::level))
         };
         requests.iter().zip(&self.hashes).filter_map(level).collect()

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::hash::BuildHasher;
 use std::hint::spin_loop;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use indexmap::map::RawEntryApiV1;
@@ -187,6 +188,14 @@ impl Shard {
     pub(super) fn refund_entry(&mut self, entry: EntryId, input: &AlgorithmInput, stamp: u64) {
         if let Some(state) = self.exact.get_by_id_mut(entry.hash, entry.id) {
             state.refund(input, stamp);
+        }
+    }
+
+    /// Ends the present period of a key's exact counter after this time.
+    pub(super) fn end_period_after(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, time: Duration) {
+        let index = self.find_any(key_hash, input.kind);
+        if let Some((_, state)) = index.and_then(|index| self.exact.get_index_mut(index)) {
+            state.end_period_after(input, time);
         }
     }
 

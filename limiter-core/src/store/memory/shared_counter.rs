@@ -236,6 +236,8 @@ impl Arithmetic {
     pub(super) fn empty_counter(self, algorithm: Algorithm) -> CounterState {
         CounterState::new(match self {
             Self::Own => algorithm,
+            // Its edges are those of the wall clock in both stores.
+            Self::Strictest if algorithm == Algorithm::Calendar => algorithm,
             Self::Strictest => strictest(algorithm),
         })
     }

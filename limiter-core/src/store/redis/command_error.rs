@@ -42,6 +42,12 @@ impl CommandError {
         self.0.kind() == RedisKind::Server(ServerErrorKind::NoScript)
     }
 
+    /// Returns the time of the server in milliseconds, if it needs the edges of a calendar around it. Then it has applied
+    /// nothing of the call.
+    pub(crate) fn needed_edges(&self) -> Option<u64> {
+        if self.0.code() == Some("EDGES") { self.0.detail()?.trim().parse().ok() } else { None }
+    }
+
     /// Returns the redirect to another node of the cluster, if the error is one. The node applied nothing.
     pub(crate) fn redirect(&self) -> Option<Redirect> {
         let parse_address = |address: &str| {
@@ -252,6 +258,8 @@ fn describe_server_error(code: &str, detail: &str) -> (ErrorKind, String) {
         "FOREIGN" | "WRONGTYPE" => {
             (ErrorKind::Protocol, "the key holds a value that this limiter did not write; it is left unchanged")
         }
+        // After the second time for one call.
+        "EDGES" => (ErrorKind::Protocol, "the period of the calendar has ended twice during a call"),
         "MASTERDOWN" => (ErrorKind::ReadOnly, "this Redis is a replica that has lost its master"),
         "CLUSTERDOWN" => (ErrorKind::NotServing, "the cluster does not serve this key: too few of its masters are up"),
         "MOVED" | "ASK" => {

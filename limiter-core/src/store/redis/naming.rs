@@ -51,9 +51,15 @@ impl Naming {
             (Layout::Compact, Algorithm::SlidingCounter) => b"}:sc:",
             (Layout::Compact, Algorithm::TokenBucket) => b"}:tb:",
             (Layout::Compact, Algorithm::LeakyBucket) => b"}:lb:",
+            (Layout::Compact, Algorithm::Calendar) => b"}:ca:",
             (Layout::Compact, Algorithm::Concurrent) => return self.slots_name(key),
         };
         let mut name = self.key_part(key, tag);
+        // Zone and anchor are in no name, so a change of them is no new count.
+        if let Some(calendar) = limit.calendar_periods() {
+            name.push(calendar.period().name().as_bytes());
+            return name;
+        }
         name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
         name
     }

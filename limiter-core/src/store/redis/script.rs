@@ -29,6 +29,7 @@ macro_rules! script {
             include_str!("script/lua/bucket.lua"),
             include_str!("script/lua/token_bucket.lua"),
             include_str!("script/lua/leaky_bucket.lua"),
+            include_str!("script/lua/calendar.lua"),
             include_str!("script/lua/zset.lua"),
             "return algorithms[name]()\n",
             "end\n",

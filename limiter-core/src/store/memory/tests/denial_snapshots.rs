@@ -33,7 +33,7 @@ fn is_cached(store: &MemoryStore, limit: &str) -> bool {
     let (key, limit) = (key(), limit.parse::<Limit>().expect("a limit"));
     let encoding = store.hashed_encoding(&key, limit);
     let key_hash = store.key_hash(&encoding);
-    store.denials.get(&key_hash, &input(limit, 1, 0, store.clock.now())).is_some()
+    store.denials.get(&key_hash, &store.input(limit, 1, 0, store.clock.now())).is_some()
 }
 
 #[test]

@@ -314,7 +314,7 @@ fn a_full_store_never_admits_more_than_exact_counters_would() {
             let request = Request::new(&key, known.limit, 1 + u32::try_from(pick(2)).expect("few"));
             if store.decide(&[request]).allowed {
                 allowed += 1;
-                let input = input(request.limit, request.cost, 0, clock_moment(&clock));
+                let input = store.input(request.limit, request.cost, 0, clock_moment(&clock));
                 assert!(known.allows(&input), "seed {seed}, key {name}: {request:?}");
             }
         }

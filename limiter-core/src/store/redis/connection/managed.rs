@@ -23,7 +23,7 @@ use crate::store::redis::command_error::CommandError;
 use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
 use crate::store::redis::pipelined::{DirectReply, ReplyBound};
-use crate::store::redis::script::command::Command;
+use crate::store::redis::script::command::{Command, ServerTimes};
 use crate::store::redis::server::{DataConnection, Server};
 use crate::{Error, ErrorKind};
 
@@ -58,6 +58,8 @@ pub(crate) struct ManagedConnection {
     health: Rc<ServerHealth>,
     /// The time of the first connection, or of the last report that its counters may be lost.
     known_since: Cell<Moment>,
+    /// The microseconds by which the server's clock is ahead, as its last reply about the edges of a calendar has shown.
+    clock_lead: Cell<i64>,
 }
 
 enum ConnectionStatus {
@@ -75,7 +77,8 @@ impl ManagedConnection {
         let slots = RefCell::new(vec![0..=0]);
         let health = ServerHealth::new(&context.health, server.to_string());
         let known_since = Cell::new(context.clock.now());
-        Self { server, context, gate, slots, status, status_changed: Notify::new(), health, known_since }
+        let (status_changed, clock_lead) = (Notify::new(), Cell::default());
+        Self { server, context, gate, slots, status, status_changed, health, known_since, clock_lead }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -169,10 +172,9 @@ impl ManagedConnection {
             let (script_epoch, sent_at) = (connection.script_epoch(), Instant::now());
             attempt.sent_on(&connection, sent_at);
             let digest = connection.digest(command.program());
-            let call = match command.is_once() {
-                true => command.with_known_time(&digest, &self.context.clock, self.known_for(command.slot())),
-                false => command.with_digest(&digest, &self.context.clock),
-            };
+            let known_for = if command.is_once() { self.known_for(command.slot()) } else { Duration::ZERO };
+            let times = ServerTimes { known_for, clock_lead: self.clock_lead.get() };
+            let call = command.for_server(&digest, &self.context.clock, times);
             let result = match &connection.data {
                 _ if is_asking => connection.send_asking(&call, ReplyBound::Script).await,
                 // It ends by itself when it is closed.
@@ -186,6 +188,7 @@ impl ManagedConnection {
             }
             match result {
                 Err(error) if error.is_no_script() => self.load_missing(&connection, script_epoch, attempt).await?,
+                Err(error) if self.has_other_edges(&error, attempt) => {}
                 result => return Ok(result),
             }
         }
@@ -209,8 +212,18 @@ impl ManagedConnection {
                 self.load_missing(&connection, script_epoch, attempt).await?;
                 self.call(command, attempt, false).await
             }
+            Err(error) if self.has_other_edges(&error, attempt) => self.call(command, attempt, false).await,
             result => Ok(result),
         }
+    }
+
+    /// Returns whether a call is to be sent once more, with the edges of a calendar around the time of the server. Its error
+    /// proves that the script has changed nothing.
+    fn has_other_edges(&self, error: &CommandError, attempt: &Attempt) -> bool {
+        let Some(server_millis) = error.needed_edges() else { return false };
+        let lead = server_millis.saturating_mul(1000).cast_signed() - self.context.clock.wall_micros().cast_signed();
+        self.clock_lead.set(lead);
+        !attempt.had_other_edges.replace(true)
     }
 
     /// Loads the scripts after NOSCRIPT. Many times in a row it pauses behind that.
@@ -442,6 +455,8 @@ pub(crate) struct Attempt {
     latest: RefCell<Option<(ServerConnection, Instant)>>,
     /// Times that a server had no scripts for it.
     missing_scripts: Cell<u32>,
+    /// It was sent with the edges of a calendar around another time.
+    had_other_edges: Cell<bool>,
 }
 
 impl Attempt {

@@ -1,5 +1,6 @@
 //! The commands that call a script: EVALSHA with its keys and arguments.
 
+use std::cell::LazyCell;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -7,6 +8,7 @@ use redis::{Cmd, Value};
 use super::Program;
 use super::reply::{self, BatchReply, EntryCalls};
 use super::slot_arguments::SlotArguments;
+use crate::calendar::{Calendar, Edges};
 use crate::clock::Clock;
 use crate::local::leases::LeaseId;
 use crate::request::settlement::CounterChange;
@@ -108,6 +110,15 @@ pub(crate) struct Command {
     pub(crate) body: CommandBody,
 }
 
+/// What is known of the times of a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServerTimes {
+    /// The time for which it has lost no permits, as far as this process can know. Only a receipt needs it.
+    pub(crate) known_for: Duration,
+    /// The microseconds by which its clock is ahead of this process's. Only calendars need them.
+    pub(crate) clock_lead: i64,
+}
+
 /// The arguments of a command, and the bounds of the numbers in its reply.
 #[derive(Debug)]
 pub(crate) enum CommandBody {
@@ -175,6 +186,8 @@ enum Argument {
     Word(&'static str),
     Number(u64),
     Bytes([u8; LEASE_BYTES]),
+    /// The edges of a calendar around the time that the server is expected to have.
+    Edges(Calendar),
     /// The cost of a request that shares its counter with others of the decision, the permits of earlier ones that count
     /// as taken, and those that it takes; `None` if it is observed. Of a settlement that returns permits: none, those that
     /// it returns, and those that the call keeps.
@@ -236,6 +249,7 @@ fn module(limit: Limit) -> &'static str {
         (Layout::Compact, Algorithm::SlidingCounter) => "sliding_counter",
         (Layout::Compact, Algorithm::TokenBucket) => "token_bucket",
         (Layout::Compact, Algorithm::LeakyBucket) => "leaky_bucket",
+        (Layout::Compact, Algorithm::Calendar) => "calendar",
     }
 }
 
@@ -256,17 +270,16 @@ impl Command {
         };
         let mut arguments = vec![Argument::Word(operation), Argument::Number(number)];
         let mut end = None;
-        let mut push = |limit: Limit, burst: u32, cost: Argument| {
+        let mut push = |limit: Limit, burst: Argument, cost: Argument| {
             arguments.push(Argument::Word(module(limit)));
-            let numbers = [limit.window_millis(), limit.max().into(), burst.into()];
-            arguments.extend(numbers.map(Argument::Number));
-            arguments.push(cost);
+            arguments.extend([limit.window_millis(), limit.max().into()].map(Argument::Number));
+            arguments.extend([burst, cost]);
         };
         match action {
             // A refund needs no capacity, but the permits that the call keeps.
             Action::Refund(info) => {
                 for (Request { limit, cost, .. }, kept) in sharing::refunds(requests, info.max_permits, in_redis) {
-                    push(limit, kept, Argument::Number(cost.into()));
+                    push(limit, Argument::Number(kept.into()), Argument::Number(cost.into()));
                 }
             }
             Action::Settle(settlement) => {
@@ -278,12 +291,12 @@ impl Command {
                         0 => Argument::Number(cost.into()),
                         _ => Argument::SharedCost { cost, pending: returned, taken: Some(kept) },
                     };
-                    push(limit, limit.burst(), cost);
+                    push(limit, Argument::burst(limit), cost);
                 }
             }
             Action::Charge => {
                 for Request { limit, cost, .. } in sharing::takes(requests, in_redis).iter() {
-                    push(*limit, limit.burst(), Argument::Number((*cost).into()));
+                    push(*limit, Argument::burst(*limit), Argument::Number((*cost).into()));
                 }
             }
             _ if sharing::may_share(requests) => {
@@ -292,12 +305,12 @@ impl Command {
                     let pending = sharing::pending(requests, index, in_redis);
                     let taken = (!request.role.is_observed()).then_some(take.cost);
                     let cost = Argument::SharedCost { cost: request.cost, pending, taken };
-                    push(request.limit, request.limit.burst(), cost);
+                    push(request.limit, Argument::burst(request.limit), cost);
                 }
             }
             _ => {
                 for Request { limit, cost, .. } in requests {
-                    push(*limit, limit.burst(), Argument::Number((*cost).into()));
+                    push(*limit, Argument::burst(*limit), Argument::Number((*cost).into()));
                 }
             }
         }
@@ -339,12 +352,14 @@ impl Command {
 
     /// The EVALSHA command for the script with this digest. With a manual clock it carries the time.
     pub(crate) fn with_digest(&self, sha: &str, clock: &Clock) -> Cmd {
-        self.with_known_time(sha, clock, Duration::ZERO)
+        self.for_server(sha, clock, ServerTimes::default())
     }
 
-    /// The EVALSHA command for a server that has lost no permits for this time, as far as this process can know. Only a
-    /// receipt needs it.
-    pub(crate) fn with_known_time(&self, sha: &str, clock: &Clock, known_for: Duration) -> Cmd {
+    /// The EVALSHA command for a server of which more is known.
+    pub(crate) fn for_server(&self, sha: &str, clock: &Clock, times: ServerTimes) -> Cmd {
+        let ServerTimes { known_for, clock_lead } = times;
+        // Of calendars alone, and read at most once.
+        let server_millis = LazyCell::new(|| clock.wall_micros().saturating_add_signed(clock_lead) / 1000);
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha).arg(self.keys.len());
         for key in &self.keys {
@@ -352,12 +367,12 @@ impl Command {
         }
         match &self.body {
             CommandBody::Decision(decision) => {
-                decision.arguments.iter().for_each(|argument| argument.push_to(&mut command));
+                decision.arguments.iter().for_each(|argument| argument.push_to(&mut command, || *server_millis));
                 if decision.format == ReplyFormat::Once {
                     command.arg(u64::try_from(known_for.as_micros()).unwrap_or(MAX_MICROS));
                 }
             }
-            CommandBody::Batch(entries) => push_batch(entries, &mut command),
+            CommandBody::Batch(entries) => push_batch(entries, &mut command, || *server_millis),
             CommandBody::Slots(arguments) => arguments.push_to(&mut command),
         }
         match clock {
@@ -405,7 +420,7 @@ impl Command {
 const CHARGE: &str = "+";
 
 /// Adds the arguments of a batch: the kinds of its entries, and the kind of each entry if there are several.
-fn push_batch(entries: &[BatchEntry], command: &mut Cmd) {
+fn push_batch(entries: &[BatchEntry], command: &mut Cmd, server_millis: impl Fn() -> u64) {
     let mut kinds: Vec<BatchEntry> = Vec::new();
     let kind_of = |entry: &BatchEntry| {
         if entry.has_own_kind() {
@@ -427,7 +442,7 @@ fn push_batch(entries: &[BatchEntry], command: &mut Cmd) {
     for BatchEntry { limit, cost, calls, is_charge, lease } in &kinds {
         command.arg(if lease.is_some() { "leased_window" } else { module(*limit) });
         command.arg(limit.window_millis()).arg(limit.max());
-        lease.map_or(Argument::Number(limit.burst().into()), LeaseTerms::argument).push_to(command);
+        lease.map_or(Argument::burst(*limit), LeaseTerms::argument).push_to(command, &server_millis);
         command.arg(cost);
         if *is_charge {
             command.arg(CHARGE);
@@ -441,8 +456,18 @@ fn push_batch(entries: &[BatchEntry], command: &mut Cmd) {
 }
 
 impl Argument {
-    fn push_to(&self, command: &mut Cmd) {
+    /// The capacity of a bucket, or the edges of a calendar.
+    fn burst(limit: Limit) -> Self {
+        limit.calendar_periods().map_or(Self::Number(limit.burst().into()), Self::Edges)
+    }
+
+    /// Adds it to a command. `server_millis` returns the time that the server is expected to have.
+    fn push_to(&self, command: &mut Cmd, server_millis: impl Fn() -> u64) {
         match self {
+            Self::Edges(calendar) => {
+                let Edges { before, start, end, after } = calendar.edges_at(server_millis());
+                command.arg(format!("{before} {start} {end} {after}"))
+            }
             Self::Word(word) => command.arg(word),
             Self::Number(number) => command.arg(number),
             Self::Bytes(bytes) => command.arg(bytes),

@@ -2,6 +2,8 @@
 
 use limiter_testkit::Random;
 
+#[cfg(all(feature = "calendar", feature = "test-util"))]
+mod calendars;
 #[cfg(feature = "test-util")]
 mod lease_schedules;
 #[cfg(feature = "test-util")]

@@ -47,7 +47,7 @@ impl From<Limit> for Bounds {
         let window = limit.window_millis() * 1000;
         let permits_count_for = match limit.algorithm() {
             Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::Concurrent => window,
-            Algorithm::SlidingCounter => 2 * window,
+            Algorithm::SlidingCounter | Algorithm::Calendar => 2 * window,
             Algorithm::TokenBucket | Algorithm::LeakyBucket => MAX_REFILL_MICROS,
         };
         let lease = u64::try_from(limit.lease_time().as_micros()).unwrap_or(u64::MAX);

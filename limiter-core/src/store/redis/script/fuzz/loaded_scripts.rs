@@ -8,7 +8,7 @@ use redis::{Arg, Value};
 use crate::clock::{Clock, ManualClock};
 use crate::request::Request;
 use crate::store::redis::naming::RedisKey;
-use crate::store::redis::script::command::{Action, BatchEntry, Command, CommandBody};
+use crate::store::redis::script::command::{Action, BatchEntry, Command, CommandBody, ServerTimes};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::script::sources;
 
@@ -79,8 +79,23 @@ impl LoadedScripts {
         (entries.remove(0).expect("an entry"), leases.first().copied().unwrap_or(no_lease))
     }
 
+    /// Sends a command about the first key to a server whose clock is thought to be ahead by so many microseconds. The error
+    /// is the time of the server, if it needs the edges of a calendar around it.
+    pub(super) fn send_with_lead(&self, body: CommandBody, clock_lead: i64) -> Result<(Command, Value), String> {
+        let command = Command { keys: vec![self.keys[0].clone()], body };
+        let script = usize::from(matches!(command.body, CommandBody::Batch(_)));
+        match self.send_to(&command, script, ServerTimes { clock_lead, ..ServerTimes::default() }) {
+            Reply::Error(error) => Err(error),
+            reply => Ok((command, as_value(reply))),
+        }
+    }
+
     fn send(&self, command: &Command, script: usize) -> Reply {
-        let command = command.with_digest(&self.digests[script], &Clock::Manual(self.clock.clone()));
+        self.send_to(command, script, ServerTimes::default())
+    }
+
+    fn send_to(&self, command: &Command, script: usize, times: ServerTimes) -> Reply {
+        let command = command.for_server(&self.digests[script], &Clock::Manual(self.clock.clone()), times);
         let arguments: Vec<&[u8]> =
             command.args_iter().map(|argument| if let Arg::Simple(bytes) = argument { bytes } else { &[] }).collect();
         self.call(&arguments)

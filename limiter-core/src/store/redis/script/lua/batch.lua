@@ -8,7 +8,7 @@
 --               whose permits may be leased
 --   window      milliseconds
 --   max         permits in any window (1 to 2^32 - 1)
---   burst       the capacity of a bucket (1 to 2^32 - 1). Of a leased window: nothing, or 22 bytes, big-endian: permits
+--   burst       the capacity of a bucket (1 to 2^32 - 1), or the edges of a calendar. Of a leased window: nothing, or 22 bytes, big-endian: permits
 --               wanted as a lease (4), the mark of a log that has none (4), unused permits of an earlier lease (4), the
 --               end of that lease in ms (6) and its mark (4)
 --   cost        permits that a call takes (0 to 2^32 - 1)
@@ -16,7 +16,7 @@
 --               permits are taken whether they fit or not
 -- then, if there are several kinds, the kind of each entry, counted from 0
 --
--- Reply    { stamp in µs, a string, then for each failed entry its index, from 0, and the error }. The string has 24
+-- Reply    EDGES of calendar.lua, and nothing has changed. Or { stamp in µs, a string, then for each failed entry its index, from 0, and the error }. The string has 24
 --          bytes for each entry, big-endian: calls granted (4), permits left after them (4), retry after in µs of the
 --          denied calls (8; -1: never), reset after in µs (8); zeros for a failed entry. Then 16 bytes for each entry of
 --          a leased window: permits leased (4), the mark of the log (4), the end of the lease in ms (8). Without a lease
@@ -58,13 +58,18 @@ else
   end
 end
 
--- Decides by the module of an algorithm.
 local modules, leased_window
-local function by_module(value, algorithm, window, limit, burst, cost, calls)
+local function module_of(algorithm)
   modules = modules or {}
   local module = modules[algorithm] or make(algorithm)
   modules[algorithm] = module
-  local counter = module.open(value, window)
+  return module
+end
+
+-- Decides by the module of an algorithm.
+local function by_module(value, algorithm, window, limit, burst, cost, calls)
+  local module = module_of(algorithm)
+  local counter = module.open(value, window, burst)
   if not counter then
     return nil
   end
@@ -103,6 +108,20 @@ end
 
 local has_many_kinds, kind = argv[1] ~= '1', nil
 local first_entry_kind = 2 + argv[1] * FIELDS
+local has_calendar = false
+for at = 2, first_entry_kind - 1, FIELDS do
+  has_calendar = has_calendar or argv[at] == 'calendar'
+end
+-- Nothing has been decided then. A batch with edges that do not fit is sent again as a whole, so it must write nothing.
+for index = 1, has_calendar and #keys or 0 do
+  local at = 2 + (has_many_kinds and argv[first_entry_kind + index - 1] or 0) * FIELDS
+  if argv[at] == 'calendar' then
+    local _, failure = module_of('calendar').open(values[index], tonumber(argv[at + 1]), argv[at + 3])
+    if failure then
+      return failure
+    end
+  end
+end
 local algorithm, window, limit, burst, cost, calls
 local ttl, ttl_text
 local latest, replies, leases, failures = {}, {}, nil, nil

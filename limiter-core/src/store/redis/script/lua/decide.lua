@@ -11,7 +11,8 @@
 --   algorithm   the argument of `make`, which returns the module
 --   window      milliseconds
 --   max         permits in any window (1 to 2^32 - 1)
---   burst       the capacity of a bucket (1 to 2^32 - 1); in a 'refund' the permits that the call keeps
+--   burst       the capacity of a bucket (1 to 2^32 - 1), or the edges of a calendar; in a 'refund' the permits that the
+--               call keeps
 --   cost        permits to take or to return (0 to 2^32 - 1). Where several requests of one call's rules share a counter:
 --               that, then the permits of earlier requests that count as taken, then the permits that this request takes,
 --               or '-' for an observed request. Observed ones take nothing, deny nothing and come last. Where a 'charge'
@@ -24,7 +25,8 @@
 --          after`: the first that denies, or the one with the least remaining. After a 'report' and a 'survey',
 --          remaining and reset after of each request follow, as they are now. Those of observed ones follow only a 'report'
 --          that is allowed: before the call if it would be denied; then allowed 1 or 0 and retry after. Or an error: FOREIGN
---          if a key holds a value of another kind, which stays as it is, or the server's error of a command
+--          if a key holds a value of another kind, which stays as it is, or EDGES of calendar.lua, or the server's error of
+--          a command
 --          After a 'charge': { stamp in µs, then for each request permits that its counter had no room for, permits left,
 --          permits beyond the limit, reset after in µs }. After 'once' also { -1 } if the mark exists, or { -2 } if the
 --          receipt has ended
@@ -41,7 +43,7 @@
 --   take(counter, request)           takes the permits
 --   refund(counter, request, stamp)  returns permits to the counter; returns true if that may change it
 -- A module whose counter is a string also has
---   open(value, window)              returns the counter; nil for foreign bytes
+--   open(value, window, burst)       returns the counter; nil for foreign bytes; nil and an error if it needs other edges
 --   forget(counter)                  if it has leases: removes all other permits, and returns true if some are left
 --   close(counter)                   returns the value and the ms at which it expires; nil for an empty counter
 -- and another module has
@@ -87,7 +89,7 @@ for index, key in ipairs(KEYS) do
       if type(value) == 'table' then
         return value
       end
-      counter = module.open(value, request.window)
+      counter, failure = module.open(value, request.window, request.burst)
     end
     if not counter then
       return failure or redis.error_reply('FOREIGN a key holds something else than this limiter writes')
