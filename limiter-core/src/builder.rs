@@ -279,7 +279,8 @@ impl Builder {
         self
     }
 
-    /// Makes each decision return its key, by [`Allowed::key`] and [`Denied::key`]. Default: decisions have no key.
+    /// Makes each decision return its key, by [`Allowed::key`](crate::Allowed::key) and
+    /// [`Denied::key`](crate::Denied::key). Default: decisions have no key.
     ///
     /// Observers, fallbacks and handlers then see the encoded keys, which may be personal data. With `hash_keys` they see
     /// the digests that Redis has. Logs, spans and `Debug` forms contain neither. Each decision allocates its key's text.
@@ -302,8 +303,8 @@ impl Builder {
         self
     }
 
-    /// Makes each decision about several limits return all of them, by [`Allowed::limits`] and [`Denied::limits`]. Default:
-    /// off, so that a decision returns the limit that it describes.
+    /// Makes each decision about several limits return all of them, by [`Allowed::limits`](crate::Allowed::limits) and
+    /// [`Denied::limits`](crate::Denied::limits). Default: off, so that a decision returns the limit that it describes.
     ///
     /// Redis then replies to such a call with the values of each limit. Decisions about one limit do not change.
     ///

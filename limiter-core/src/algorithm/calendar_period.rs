@@ -72,11 +72,16 @@ impl PeriodCounter {
         self.set_period(input, start, end);
     }
 
-    /// Sets the end of the present period, rounded up.
+    /// Sets the end of the present period, rounded up, after a call of this cost. If the end is later by more than half
+    /// of a period, the call has begun the next one: a store whose clock is ahead counts it alone.
     pub(super) fn end_after(&mut self, input: &AlgorithmInput, time: Duration) {
-        let PeriodView { start, used, .. } = self.view(input);
-        if let (Some(now), true) = (input.calendar, used > 0) {
-            let end = now.micros.saturating_add(ceil_micros(time)).div_ceil(1000);
+        let PeriodView { start, end: own_end, used } = self.view(input);
+        let Some(now) = input.calendar.filter(|_| used > 0) else { return };
+        let end = now.micros.saturating_add(ceil_micros(time)).div_ceil(1000);
+        if end > own_end + (own_end - start) / 2 {
+            (self.count, self.since) = (input.cost.min(used), input.floor);
+            self.set_period(input, own_end, end);
+        } else {
             self.set_period(input, start.min(end), end);
         }
     }

@@ -12,7 +12,7 @@ impl Builder {
     /// are theirs. A rule in [shadow mode](crate::Mode::Shadow) that would allow the call is reported too, and a rule
     /// that is off is not.
     ///
-    /// A report of one of several rules is no receipt: it holds no permits, and a [refund](Limiter::refund) of it does
+    /// A report of one of several rules is no receipt: it holds no permits, and a [refund](crate::Limiter::refund) of it does
     /// nothing. With an observer of allowed calls, or the feature `metrics`, Redis replies to such a call with the values
     /// of all its rules. Otherwise it sends no more than the caller needs.
     ///

@@ -63,7 +63,9 @@ fn windows_of_parts_of_a_second_have_no_w() {
 fn the_policy_of_calls_at_once_has_no_w() {
     let (limiter, _) = limiter();
     let quotas: Vec<_> = Quota::each_of(&check(&limiter, "erp", limit("50/10s"))).collect();
-    let policy = PolicyMember(Quota { limit: limit("50 concurrent"), ..quotas[0] });
+    let limit = limit("50 concurrent");
+    let window = present_window(limit, Duration::ZERO);
+    let policy = PolicyMember(Quota { limit, window, ..quotas[0] });
     assert_eq!(policy.to_string(), r#""erp";q=50"#);
 }
 

@@ -66,7 +66,7 @@ impl RecentFailures {
             failed_at => match request.limit.calendar_periods() {
                 Some(calendar) => {
                     let wall = |millis: u64| millis.saturating_add_signed(wall_lead);
-                    calendar.edges_at(wall(failed_at)).end > wall(now)
+                    calendar.edges_at(wall(now)).start <= wall(failed_at)
                 }
                 None => failed_at.saturating_add(request.limit.memory_millis()) > now,
             },

@@ -203,7 +203,7 @@ impl MemoryStore {
         let encoding = self.hashed_encoding(request.key, request.limit);
         let key_hash = self.key_hash(&encoding);
         let mut shard = self.shards.lock(key_hash.shard);
-        let input = self.input(request.limit, 0, 0, self.clock.now());
+        let input = self.input(request.limit, request.cost, 0, self.clock.now());
         shard.end_period_after(&key_hash, &input, time);
     }
 

@@ -170,3 +170,15 @@ fn a_customer_who_changes_his_zone_takes_about_twice_his_limit() {
     }
     assert!((50..=110).contains(&taken), "{taken} of 50");
 }
+
+/// Its clock is ahead, or the reply came late.
+#[test]
+fn a_call_that_begins_the_stores_next_period_counts_alone_in_it() {
+    let (mut state, late) = (counter(), FRIDAY + DAY - 5);
+    assert!(state.decide(&input("2/day@UTC", FRIDAY + 1, 2)).allowed);
+    let CounterState::Calendar(period) = &mut state else { panic!("a calendar") };
+    period.record(&input("2/day@UTC", late, 1));
+    period.end_after(&input("2/day@UTC", late, 1), Duration::from_millis(DAY + 5));
+    assert_eq!(period.used(&input("2/day@UTC", FRIDAY + DAY, 1)), 1);
+    assert_eq!(period.used(&input("2/day@UTC", FRIDAY + 2 * DAY, 1)), 0);
+}
