@@ -67,7 +67,7 @@ impl LookQueue {
 
     /// Returns whether nothing would be lost with it: the server has left the cluster, and no look is due.
     pub(super) fn is_unused(&self) -> bool {
-        self.connection.strong_count() == 0 && self.is_empty() && self.in_flight.get() == 0
+        self.connection.strong_count() == 0 && self.len() == 0 && self.in_flight.get() == 0
     }
 
     pub(super) fn push(&self, look: DueLook) {
@@ -79,14 +79,16 @@ impl LookQueue {
         self.awaited.borrow_mut().push_back((look, deadline));
     }
 
-    fn is_empty(&self) -> bool {
-        self.due.borrow().is_empty() && self.awaited.borrow().is_empty()
+    fn len(&self) -> usize {
+        self.due.borrow().len() + self.awaited.borrow().len()
     }
 
-    /// The number of messages that may be sent now. Failures make it smaller: the server may have too much to do.
+    /// The number of messages that may be sent now. Failures make it smaller: the server may have too much to do. Looks
+    /// for which there is no room wait for that of a whole batch: a small one costs the server more for each message.
     pub(super) fn room(&self) -> usize {
         let max = MAX_MESSAGES >> self.failures.get().min(2);
-        max.saturating_sub(self.in_flight.get())
+        let room = max.saturating_sub(self.in_flight.get());
+        if room < self.len().min(MAX_BATCH_MESSAGES) { 0 } else { room }
     }
 
     /// Takes the next look out, if it may be sent, or if its calls have waited for too long. Then it has their deadline.
@@ -201,6 +203,20 @@ mod tests {
             queue.push_awaited(look_at(slots), Deadline::after(Duration::from_millis(100)));
         }
         all
+    }
+
+    #[test]
+    fn looks_for_which_there_is_no_room_wait_for_that_of_a_batch() {
+        let (queue, mut looks) = (Rc::new(LookQueue::default()), SlotLooks::default());
+        let mut in_flight: Vec<_> = (1..MAX_MESSAGES).map(|_| queue.send(1)).collect();
+        fill(&queue, &mut looks, 1, 0);
+        assert_eq!(queue.room(), 1);
+        fill(&queue, &mut looks, MAX_BATCH_MESSAGES, 0);
+        while in_flight.len() > MAX_MESSAGES - MAX_BATCH_MESSAGES {
+            assert_eq!(queue.room(), 0);
+            in_flight.pop();
+        }
+        assert_eq!(queue.room(), MAX_BATCH_MESSAGES);
     }
 
     #[test]
