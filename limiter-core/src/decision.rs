@@ -251,6 +251,8 @@ struct Details {
     source: Source,
     /// The rule is in shadow mode.
     is_shadow: bool,
+    /// The key is blocked.
+    is_blocked: bool,
 }
 
 impl Allowed {
@@ -326,7 +328,7 @@ impl Allowed {
         let remaining = limit.max_cost();
         let (reset_after, decided_at) = (0, 0);
         let details =
-            Details { name, request_index: 0, limit, remaining, reset_after, decided_at, source, is_shadow: false };
+            Details { remaining, reset_after, decided_at, source, ..Details::of_request(name, 0, limit) };
         Self { details, receipt: None, extras: Rare::NONE }
     }
 
@@ -442,6 +444,13 @@ impl Denied {
     pub fn is_final(&self) -> bool {
         self.retry_after.is_none()
     }
+
+    /// Returns `true` if the key is [blocked](crate::Rule::block): by this denial, or by an earlier one. `retry_after` is the
+    /// end of the block.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.details.is_blocked
+    }
 }
 
 impl Decision {
@@ -457,7 +466,7 @@ impl Decision {
         let (reset_after, decided_at) = (reply.until(reset_at), reply.now.micros());
         let (limit, source) = (request.limit, Source::Store);
         let details =
-            Details { name, request_index: 0, limit, remaining, reset_after, decided_at, source, is_shadow: false };
+            Details { remaining, reset_after, decided_at, source, is_blocked: reply.is_blocked, ..Details::of_request(name, 0, limit) };
         if !allowed {
             let retry_after = retry_at.map(|at| reply.until(at));
             return Self::Denied(Denied { details, retry_after, description: Rare::NONE });
@@ -489,8 +498,17 @@ impl fmt::Debug for Denied {
 }
 
 impl Details {
+    /// The details of a request that nothing has decided.
+    #[inline]
+    fn of_request(name: &'static str, request_index: u16, limit: Limit) -> Self {
+        let (remaining, reset_after, decided_at) = (0, 0, 0);
+        let (is_shadow, is_blocked) = (false, false);
+        let source = Source::Policy;
+        Self { name, request_index, limit, remaining, reset_after, decided_at, source, is_shadow, is_blocked }
+    }
+
     fn debug<'a, 'b, 'c>(&self, debug: &'c mut fmt::DebugStruct<'a, 'b>) -> &'c mut fmt::DebugStruct<'a, 'b> {
-        let Self { name, request_index: _, limit, remaining, reset_after, decided_at: _, source, is_shadow: _ } = self;
+        let Self { name, request_index: _, limit, remaining, reset_after, decided_at: _, source, is_shadow: _, is_blocked: _ } = self;
         debug
             .field("name", name)
             .field("limit", limit)
@@ -506,6 +524,10 @@ impl fmt::Display for Denied {
         match (source, self.retry_after_millis()) {
             (Source::Mode, _) => write!(f, "the rate limit `{name}` denies every call: its mode is `deny`"),
             (_, None) => write!(f, "the call costs more than the rate limit `{name}` of {limit} ever allows"),
+            (_, Some(millis)) if self.details.is_blocked => {
+                let (seconds, rest) = (millis / 1000, millis % 1000);
+                write!(f, "blocked by the rate limit `{name}` of {limit}: retry after {seconds}.{rest:03}s")
+            }
             (Source::Policy, Some(_)) => write!(f, "the rate limit `{name}` of {limit} cannot be checked: denied"),
             (_, Some(millis)) => {
                 write!(f, "rate limit `{name}` of {limit} reached: retry after {}.{:03}s", millis / 1000, millis % 1000)

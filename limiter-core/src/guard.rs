@@ -10,7 +10,6 @@ use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::failure_policy::apply_policy;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
-use crate::limit::Limit;
 use crate::local::{Local, LocalDecision, StoreTicket};
 use crate::metrics::{StoreCall, StoreOp, StoreUp};
 use crate::observer::Observers;
@@ -454,19 +453,20 @@ impl Guard {
     }
 
     /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
-    pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
+    pub(crate) async fn reset(&self, request: &Request<'_>, observers: &Observers) -> Result<(), Error> {
+        let &Request { key, limit, .. } = request;
         self.process.check()?;
         if let Some((unused, refund_info)) = self.local.begin_reset(key, limit) {
             // If it fails, the permits count until their stamp expires.
             let ended = self.store.refund(&[Request::new(key, limit, unused)], refund_info).await;
             ended.or_else(|error| if is_of_parent(&error) { Err(error) } else { Ok(()) })?;
         }
-        self.local.reset(key, limit);
+        self.local.reset(request);
         let call = StoreCall::begin(StoreOp::Reset);
-        let result = self.store.reset(key, limit).await;
+        let result = self.store.reset(request).await;
         call.end(result.is_ok());
         if !result.as_ref().is_err_and(is_of_parent) {
-            self.local.invalidate_denials(&[Request::new(key, limit, 0)]);
+            self.local.invalidate_denials(&[*request]);
         }
         result.inspect_err(|error| observers.failed(error))
     }
@@ -539,10 +539,10 @@ impl RemoteStore {
         })
     }
 
-    async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
+    async fn reset(&self, request: &Request<'_>) -> Result<(), Error> {
         match_store!(self, {
-            Redis(store) => store.reset(key, limit).await,
-            Slow(store) => store.reset(key, limit).await,
+            Redis(store) => store.reset(request).await,
+            Slow(store) => store.reset(request).await,
             Failing(error) => Err(error.clone()),
         })
     }

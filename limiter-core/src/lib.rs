@@ -23,6 +23,7 @@ mod sync; // locks and atomics, loom's in its models; values of one process, whi
 mod run; // blocking on a future, joining several, and containing panics
 mod background; // threads for futures without a caller that waits
 mod clock; // the only reader of the time that decides about limits
+mod block; // blocks of keys after a denial: the value, its arithmetic, and the blocked keys of this process
 mod until_done; // futures that end although their caller is dropped
 mod algorithm; // the arithmetic of one counter: pure, in whole numbers
 
@@ -65,6 +66,7 @@ pub mod service; // the rules of tower layers
 /// The `tracing` target of all log events: the name of the crate that users depend on.
 const TARGET: &str = "rate_limited";
 
+pub use block::Block;
 pub use builder::{Builder, OnErrorSetting};
 #[cfg(feature = "calendar")]
 pub use calendar::Anchor;

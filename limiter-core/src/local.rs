@@ -18,7 +18,7 @@ use crate::overflow::Overflows;
 use crate::request::settlement::{self, CounterChange};
 use crate::request::sharing::in_memory;
 use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreReply, sharing};
-use crate::{Key, Limit, Source};
+use crate::Source;
 
 pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
@@ -92,7 +92,7 @@ impl Local {
         if options.leases
             && requests.len() == 1
             && !request.role.is_postpaid()
-            && request.limit.may_be_leased()
+            && request.may_be_leased()
             && let Some(grant) = self.leases.take_from(request, &mut counter, needs_receipt)
         {
             return LocalDecision::Granted(grant);
@@ -218,8 +218,8 @@ impl Local {
     }
 
     /// Resets a counter in the mirror. Its lease was ended before, and what was left of that is refunded.
-    pub(crate) fn reset(&self, key: &Key, limit: Limit) {
-        self.standby.reset(key, limit);
+    pub(crate) fn reset(&self, request: &Request<'_>) {
+        self.standby.reset(request);
     }
 }
 

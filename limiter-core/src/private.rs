@@ -18,7 +18,7 @@ pub use crate::site::Registration;
 pub use crate::site::RuleSite;
 pub use crate::{
     __register_sites as register_sites, __require_calendar as require_calendar, __require_leases as require_leases,
-    Algorithm, Denied, Error, Key, Limit, Limiter, OnError,
+    Algorithm, Block, Denied, Error, Key, Limit, Limiter, OnError,
 };
 pub use calendar::CalendarLimit;
 pub use call::{decide, decide_blocking, denied, denied_blocking};
@@ -28,7 +28,7 @@ pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
-    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, concurrent, concurrent_of, counted_by, key,
+    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, block, captured_value, concurrent, concurrent_of, counted_by, key,
     limit, limit_from, limit_of, limiter,
 };
 
@@ -49,6 +49,8 @@ pub struct AnnotatedFunction {
     leases_of_others: &'static [Option<bool>],
     /// The rules that may be charged after a call, as flags. Empty if all may.
     settled: &'static [bool],
+    /// The blocks that its rules begin, in their order. Empty if none does.
+    blocks: &'static [Option<Block>],
     /// The position of the first rule in the caches of threads.
     first_rule: RuleId,
 }
@@ -64,6 +66,7 @@ impl AnnotatedFunction {
             leases: None,
             leases_of_others: &[],
             settled: &[],
+            blocks: &[],
             first_rule: RuleId::new(),
         }
     }
@@ -91,6 +94,13 @@ impl AnnotatedFunction {
         self
     }
 
+    /// Sets the blocks that its rules begin, in their order.
+    #[must_use]
+    pub const fn blocks(mut self, blocks: &'static [Option<Block>]) -> Self {
+        self.blocks = blocks;
+        self
+    }
+
     /// Returns the descriptions of its rules.
     #[must_use]
     pub fn rules(&self) -> &'static [RuleSite] {
@@ -104,7 +114,8 @@ impl AnnotatedFunction {
             None => self.leases,
             Some(other) => self.leases_of_others.get(other).copied().flatten(),
         };
-        CallSettings { leases, ..CallSettings::NONE }
+        let block = self.blocks.get(index).copied().flatten();
+        CallSettings { leases, block, ..CallSettings::NONE }
     }
 
     /// Returns whether a rule may be charged after a call.

@@ -1,9 +1,11 @@
 //! Requests to a store and its replies: the types that the store, the failure policy and the limiter exchange.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::CounterKind;
+use crate::block::BlockRef;
 use crate::error::{Error, ErrorKind, Source};
 use crate::key::Key;
 use crate::limit::Limit;
@@ -40,6 +42,8 @@ pub(crate) struct Request<'a> {
     pub(crate) limit: Limit,
     pub(crate) cost: u32,
     pub(crate) role: Role,
+    /// The block that a denial begins.
+    pub(crate) block: Option<BlockRef>,
 }
 
 /// The role of a request beside others of the same counter in one decision.
@@ -95,11 +99,17 @@ impl<'a> Request<'a> {
     /// Creates a request whose cost is added to those of others on its counter.
     #[inline]
     pub(crate) fn new(key: &'a Key, limit: Limit, cost: u32) -> Self {
-        Self { key, limit, cost, role: Role::ADDED }
+        Self { key, limit, cost, role: Role::ADDED, block: None }
     }
 }
 
 impl Request<'_> {
+    /// Returns whether its permits may come from a lease. A lease looks at no blocks.
+    #[inline]
+    pub(crate) fn may_be_leased(&self) -> bool {
+        self.block.is_none() && self.limit.may_be_leased()
+    }
+
     /// Returns whether it takes permits of the counter of a key and a limit. The `max` of the limit does not matter.
     pub(crate) fn has_counter(&self, key: &Key, limit: Limit) -> bool {
         CounterKind::from(self.limit) == CounterKind::from(limit) && self.key == key
@@ -125,6 +135,14 @@ impl Request<'_> {
     pub(crate) fn times(self, count: usize) -> Self {
         Self { cost: u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(self.cost), ..self }
     }
+}
+
+/// The requests of a decision that reads no blocks and begins none.
+pub(crate) fn without_blocks<'r, 'a>(requests: &'r [Request<'a>]) -> Cow<'r, [Request<'a>]> {
+    if requests.iter().all(|request| request.block.is_none()) {
+        return Cow::Borrowed(requests);
+    }
+    requests.iter().map(|request| Request { block: None, ..*request }).collect()
 }
 
 /// The requests of one decision, with the slots of their keys.
@@ -156,6 +174,7 @@ pub(crate) struct OwnedRequest {
     limit: Limit,
     cost: u32,
     role: Role,
+    block: Option<BlockRef>,
 }
 
 impl OwnedRequest {
@@ -174,14 +193,14 @@ impl OwnedRequest {
     }
 
     pub(crate) fn as_request(&self) -> Request<'_> {
-        Request { key: &self.key, limit: self.limit, cost: self.cost, role: self.role }
+        Request { key: &self.key, limit: self.limit, cost: self.cost, role: self.role, block: self.block }
     }
 }
 
 impl From<&Request<'_>> for OwnedRequest {
     #[inline]
-    fn from(&Request { key, limit, cost, role }: &Request<'_>) -> Self {
-        Self { key: key.clone(), limit, cost, role }
+    fn from(&Request { key, limit, cost, role, block }: &Request<'_>) -> Self {
+        Self { key: key.clone(), limit, cost, role, block }
     }
 }
 
@@ -200,6 +219,8 @@ pub(crate) struct StoreReply {
     pub(crate) stamp: u64,
     /// The time until the turn of an allowed call. Only a leaky bucket gives turns.
     pub(crate) delay: Duration,
+    /// The key is blocked until `retry_after` is over.
+    pub(crate) is_blocked: bool,
 }
 
 impl StoreReply {
@@ -212,7 +233,14 @@ impl StoreReply {
         reset_after: Duration::ZERO,
         stamp: 0,
         delay: Duration::ZERO,
+        is_blocked: false,
     };
+
+    /// The denial of a blocked key, about the request with this index, at this time of the store's clock.
+    pub(crate) fn blocked(request_index: usize, left: Duration, stamp: u64) -> Self {
+        let (retry_after, reset_after) = (Some(left), left);
+        Self { allowed: false, request_index, retry_after, reset_after, stamp, is_blocked: true, ..Self::ALLOWED }
+    }
 
     /// Merges the replies about several requests that one store evaluated together, each with the index of its request.
     pub(crate) fn merged(replies: &[Self]) -> Self {
@@ -220,7 +248,8 @@ impl StoreReply {
         let decisive = denied.or_else(|| replies.iter().min_by_key(|reply| reply.remaining)).unwrap_or(&Self::ALLOWED);
         // `None`, which is never, outweighs any time.
         let retries = replies.iter().map(|reply| reply.retry_after).collect::<Option<Vec<_>>>();
-        Self { retry_after: retries.map(|retries| retries.into_iter().max().unwrap_or_default()), ..*decisive }
+        let is_blocked = replies.iter().any(|reply| reply.is_blocked);
+        Self { retry_after: retries.map(|retries| retries.into_iter().max().unwrap_or_default()), is_blocked, ..*decisive }
     }
 }
 
@@ -250,6 +279,8 @@ pub(crate) struct BatchEntryReply {
     pub(crate) stamp: u64,
     /// The rest of the reply to a charge, which is granted as one call.
     pub(crate) overdraft: Option<Overdraft>,
+    /// The key is blocked for the calls that are denied.
+    pub(crate) is_blocked: bool,
 }
 
 /// The permits of a charge that its counter had no room for, and those beyond the limit.
@@ -268,11 +299,16 @@ impl BatchEntryReply {
 
     /// The reply to the call with this index, each of `cost` permits.
     pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
-        let Self { granted, remaining, retry_after, reset_after, stamp, .. } = *self;
+        let Self { granted, remaining, retry_after, reset_after, stamp, is_blocked, .. } = *self;
+        if is_blocked && index >= granted {
+            let left = retry_after.unwrap_or_default();
+            return StoreReply { remaining, reset_after: reset_after.max(left), ..StoreReply::blocked(0, left, stamp) };
+        }
         let later_calls = granted.saturating_sub(index.saturating_add(1));
         let (allowed, retry_after) = if index < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };
         let remaining = remaining.saturating_add(later_calls.saturating_mul(cost));
-        StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
+        let (delay, is_blocked) = (Duration::ZERO, false);
+        StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay, is_blocked }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::NamedValue;
 use crate::request::CallSettings;
-use crate::{Algorithm, Error, ErrorKind, Layout, Limit, OnError};
+use crate::{Algorithm, Block, Error, ErrorKind, Layout, Limit, OnError};
 
 mod mode;
 pub(crate) mod message_text;
@@ -165,6 +165,20 @@ impl Rule {
         self
     }
 
+    /// Blocks a key for a time when a limit of the rule denies it: until then each call of the key is denied, by whatever
+    /// limit of the rule. Attempts do not extend the block, unless it is [`extended`](Block::extended). What the key has used
+    /// counts afterwards as long as it would have.
+    ///
+    /// A denial of this rule's limits begins the block, and so do those of other callers with the rule. A
+    /// [final](crate::Denied::is_final) denial begins none, nor do a peek, a failure policy, the mode `deny`, a charge, and a
+    /// denial by calls at once. [`Named::reset`](crate::Named::reset) ends it, a refund does not.
+    ///
+    /// A call under such a rule cannot wait, and takes no lease: each is an error beside it.
+    pub fn block(mut self, block: Block) -> Self {
+        self.call.block = Some(block);
+        self
+    }
+
     /// Sets the layout in Redis for the rule's limits, or else for those of the attribute.
     ///
     /// [`Layout::Zset`] allows only one limit in the rule, and only a sliding window. If a limit of the rule does not
@@ -214,6 +228,7 @@ impl Rule {
             ("burst", burst.is_some()),
             ("layout", layout.is_some()),
             ("postpaid", call.postpaid.is_some()),
+            ("block", call.block.is_some()),
             ("overriding", !overrides.is_empty()),
             ("key", key.is_some()),
         ];
@@ -474,6 +489,12 @@ impl RuleInForce {
     #[must_use]
     pub fn postpaid(&self) -> Option<bool> {
         self.call.postpaid
+    }
+
+    /// Returns the [block](crate::Rule::block) that a denial begins, if that is configured. `None` for the attribute's setting.
+    #[must_use]
+    pub fn block(&self) -> Option<Block> {
+        self.call.block
     }
 
     /// The level that the limits come from.

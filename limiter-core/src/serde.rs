@@ -200,7 +200,7 @@ impl<'de> DeserializeSeed<'de> for FieldReader<'_> {
     /// asked for.
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         match self.field.kind {
-            FieldKind::Word(_) | FieldKind::Deadline => deserializer.deserialize_str(self),
+            FieldKind::Word(_) | FieldKind::Deadline | FieldKind::Block => deserializer.deserialize_str(self),
             FieldKind::Permits => deserializer.deserialize_u32(self),
             FieldKind::Flag => deserializer.deserialize_bool(self),
         }
@@ -255,6 +255,7 @@ impl Serialize for FieldValue<'_> {
             Self::One(WrittenValue::Word(word)) => serializer.serialize_str(word),
             Self::One(WrittenValue::Number(number)) => serializer.serialize_u64(*number),
             Self::One(WrittenValue::Flag(flag)) => serializer.serialize_bool(*flag),
+            Self::One(WrittenValue::Block(block)) => serializer.collect_str(block),
             Self::One(WrittenValue::Time(time)) => serializer.collect_str(&format_args!("{}ms", whole_millis(*time))),
             Self::Limit(limit) => limit.serialize(serializer),
             Self::Limits(limits) => serializer.collect_seq(*limits),

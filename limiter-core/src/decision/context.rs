@@ -145,7 +145,8 @@ impl DecisionContext<'_> {
         let &CountedReply { ref reply, source, .. } = counted;
         let &StoreReply { remaining, stamp: decided_at, request_index, .. } = reply;
         let reset_after = ceil_micros(reply.reset_after);
-        let details = Details { remaining, reset_after, decided_at, source, ..self.details(request_index) };
+        let is_blocked = reply.is_blocked;
+        let details = Details { remaining, reset_after, decided_at, source, is_blocked, ..self.details(request_index) };
         if reply.allowed {
             let for_reports = |per_request| AllowedExtras::for_reports(per_request, self.has_observed());
             let extras = counted.per_request.as_ref().map(for_reports).unwrap_or_default();
@@ -218,16 +219,6 @@ impl DecisionContext<'_> {
         let name = self.name_of(request_index);
         let limit = self.requests.get(request_index).map_or(Limit::WIDEST, |request| request.limit);
         let request_index = u16::try_from(request_index).unwrap_or(u16::MAX);
-        let (remaining, reset_after, decided_at) = (0, 0, 0);
-        Details {
-            name,
-            request_index,
-            limit,
-            remaining,
-            reset_after,
-            decided_at,
-            source: Source::Policy,
-            is_shadow: false,
-        }
+        Details::of_request(name, request_index, limit)
     }
 }

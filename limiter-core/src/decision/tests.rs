@@ -2,16 +2,7 @@ use super::*;
 use crate::{Key, Limiter, ManualClock};
 
 fn denied(retry_after: Option<u64>) -> Denied {
-    let details = Details {
-        name: DIRECT_CALL,
-        request_index: 0,
-        limit: Limit::WIDEST,
-        remaining: 0,
-        reset_after: 0,
-        decided_at: 0,
-        source: Source::Store,
-        is_shadow: false,
-    };
+    let details = Details { source: Source::Store, ..Details::of_request(DIRECT_CALL, 0, Limit::WIDEST) };
     Denied { details, retry_after, description: Rare::NONE }
 }
 

@@ -223,7 +223,7 @@ impl Limiter {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset the key.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        self.inside().reset(key, *limit).await
+        self.inside().reset(&Request::new(key, *limit, 0)).await
     }
 
     /// Returns the name of a key's counter in Redis, for tools that read or delete it there; `None` for a limiter in
@@ -293,16 +293,17 @@ impl Inside {
         Ok(self.decide_or_wait(&plan, waiting, None).await?.map(decision_of))
     }
 
-    async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
+    /// Resets the counter of a request, and ends the block of its key.
+    pub(super) async fn reset(&self, request: &Request<'_>) -> Result<(), Error> {
         let reset = match &self.backend {
-            _ if limit.is_concurrent() => return self.reset_slots(key).await,
+            _ if request.limit.is_concurrent() => return self.reset_slots(request.key).await,
             Backend::Memory(store) => {
-                store.reset(key, limit);
+                store.reset(request);
                 Ok(())
             }
-            Backend::Guarded(guard) => guard.reset(key, limit, &self.observers).await,
+            Backend::Guarded(guard) => guard.reset(request, &self.observers).await,
         };
-        self.wake_waiters(iter::once(Request::new(key, limit, 0).counter_hash()));
+        self.wake_waiters(iter::once(request.counter_hash()));
         reset
     }
 }

@@ -3,13 +3,15 @@
 use std::iter;
 use std::time::Duration;
 
+use crate::block::BlockRef;
 use crate::concurrency::HeldSlots;
 use crate::decision::DIRECT_CALL;
 use crate::limiter::planned::{RuleDecision, decision_of};
 use crate::limiter::{Inside, Limiter};
+use crate::request::Request;
 use crate::rule::{KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
 use crate::run::block_on;
-use crate::{Decision, Error, Key, Limit, OnError};
+use crate::{Block, Decision, Error, Key, Limit, OnError};
 
 /// Direct calls under a rule: [`Limiter::named`] returns it.
 ///
@@ -221,7 +223,8 @@ impl<'a> Named<'a> {
         inside.peek_planned(&self.plan(inside, &[(key, limit, 1)])?).await
     }
 
-    /// Resets the counters of `key` for the rule's limits: the configured ones, or else `limit`.
+    /// Resets the counters of `key` for the rule's limits: the configured ones, or else `limit`. It ends the key's
+    /// [block](crate::Rule::block) by the rule.
     ///
     /// # Errors
     /// As for [`Limiter::reset`].
@@ -229,8 +232,9 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset some of the counters.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
+        let block = Some(BlockRef::of_rule(self.name, Block::ANY));
         for limit in self.limits_for(key, limit)? {
-            self.limiter.reset(key, &limit).await?;
+            self.inside().reset(&Request { block, ..Request::new(key, limit, 0) }).await?;
         }
         Ok(())
     }

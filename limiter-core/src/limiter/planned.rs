@@ -77,6 +77,14 @@ pub(crate) fn enter_instead() -> Error {
     Error::new(ErrorKind::Config, problem)
 }
 
+/// The error of a call that may wait, under a rule whose denials block the key.
+#[cold]
+fn no_wait_for_a_block() -> Error {
+    let problem = "`wait` must be left out for a rule with `block`, got both: a call that waits is one that is denied, so the \
+                   block would begin at once; call `check`, or remove `block`";
+    Error::new(ErrorKind::Config, problem)
+}
+
 /// Checks that a call need not hold anything until it ends.
 ///
 /// # Errors
@@ -151,6 +159,9 @@ impl Inside {
             Ok(plan) => plan,
             Err(error) => return fail(error).map(Some),
         };
+        if plan.begins_blocks() && !waiting.max_wait().is_zero() {
+            return fail(no_wait_for_a_block()).map(Some);
+        }
         let slots = plan.take_slots();
         let still_hold = || read().is_ok_and(|mut now| now.take_slots() == slots && now.is_same(&plan));
         let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };

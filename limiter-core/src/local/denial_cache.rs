@@ -7,12 +7,13 @@
 //!
 //! Only denials are cached, so the cache never allows a call. A denial is cached only if its `remaining` stays correct:
 //! the call's cost is one more than the permits that are left. A call that lacks several permits is not cached: some of
-//! them come back before it is allowed.
+//! them come back before it is allowed. The denial of a blocked key holds for each cost.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::block::BlockRef;
 use crate::clock::{Clock, Moment};
 use crate::local::counter_hash::{CounterHash, Table};
 use crate::request::sharing;
@@ -53,6 +54,10 @@ struct Denial {
     key: Key,
     limit: Limit,
     cost: u32,
+    /// The block of the request's rule.
+    block: Option<BlockRef>,
+    /// The key is blocked.
+    is_blocked: bool,
     sent_at: Moment,
     /// The earliest instant at which the decision can change, if the store decided as soon as the request was sent. It is
     /// at most the maximum age after `sent_at`.
@@ -82,6 +87,8 @@ thread_local! {
 /// The number of slots. One under loom, which tracks each of them.
 const SLOTS: usize = if IS_LOOM { 1 } else { 4096 };
 const MAX_DENIALS_PER_SLOT: usize = 8;
+/// The longest use of a denial of a block that attempts extend.
+const EXTENSION_TIME: Duration = Duration::from_secs(1);
 /// The tag of a slot without denials.
 const EMPTY: u64 = 0;
 const IS_LOOM: bool = cfg!(all(test, limiter_loom));
@@ -227,9 +234,14 @@ impl DenialCache {
     fn insert(&self, request: &Request<'_>, version: CacheVersion, reply: &StoreReply, longest: Option<Duration>) {
         let Some(retry_after) = reply.retry_after else { return };
         let (slot, tag) = self.slot_and_tag(version.counter);
-        if reply.remaining.checked_add(1) != Some(request.cost) {
+        if !reply.is_blocked && reply.remaining.checked_add(1) != Some(request.cost) {
             return;
         }
+        // Each second one attempt extends the block in the store.
+        let longest = match request.block {
+            Some(block) if reply.is_blocked && block.block().is_extended() => Some(EXTENSION_TIME),
+            _ => longest,
+        };
         let received_at = self.clock.now();
         let denial = Denial {
             cache: self.id,
@@ -237,6 +249,8 @@ impl DenialCache {
             key: request.key.clone(),
             limit: request.limit,
             cost: request.cost,
+            block: request.block,
+            is_blocked: reply.is_blocked,
             sent_at: version.sent_at,
             valid_until: version.sent_at.after(retry_after.min(longest.unwrap_or(self.max_age)).min(self.max_age)),
             retry_at: received_at.after(retry_after),
@@ -293,7 +307,10 @@ impl Denial {
 
     #[inline]
     fn matches(&self, request: &Request<'_>) -> bool {
-        self.limit == request.limit && self.cost == request.cost && self.key == *request.key
+        self.limit == request.limit
+            && (self.cost == request.cost || self.is_blocked)
+            && self.block == request.block
+            && self.key == *request.key
     }
 
     fn is_valid(&self, now: Moment) -> bool {
@@ -311,6 +328,7 @@ impl Denial {
             // So that each reply states the same instants by the store's clock.
             stamp: now.micros().wrapping_add(self.clock_lead),
             delay: Duration::ZERO,
+            is_blocked: self.is_blocked,
         }
     }
 }
@@ -333,6 +351,7 @@ mod tests {
         reset_after: LONG,
         stamp: 0,
         delay: Duration::ZERO,
+        is_blocked: false,
     };
 
     #[test]

@@ -11,9 +11,9 @@ use crate::clock::Clock;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
 use crate::request::settlement::{self, CounterChange};
-use crate::request::{DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, sharing};
+use crate::request::{without_blocks, DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, sharing};
 use crate::store::memory::MemoryStore;
-use crate::{Key, Limit};
+use crate::Limit;
 
 /// The limiter that decides while the store cannot.
 ///
@@ -141,8 +141,15 @@ impl Standby {
         }
     }
 
-    pub(crate) fn reset(&self, key: &Key, limit: Limit) {
-        self.mirror.reset(key, limit);
+    pub(crate) fn reset(&self, request: &Request<'_>) {
+        self.mirror.reset(request);
+    }
+
+    /// Records a block that the store has begun, as its reply says.
+    pub(crate) fn record_block(&self, requests: &[Request<'_>], reply: &StoreReply) {
+        if let (true, Some(request), Some(left)) = (reply.is_blocked, requests.get(reply.request_index), reply.retry_after) {
+            self.mirror.record_block(request, left);
+        }
     }
 
     /// Records that the store failed calls at the same moment. The standby limiter is then consulted for their keys.
@@ -239,7 +246,8 @@ impl Standby {
                 Ok(0)
             }
             None if reply.allowed => {
-                let own = self.decide(requests.requests, max_wait);
+                // A denial here is one of the mirror alone, and blocks no key.
+                let own = self.decide(&without_blocks(requests.requests), max_wait);
                 let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };
                 self.follow_period(requests.requests, reply.reset_after);
                 stamp.ok_or(own)
@@ -263,6 +271,7 @@ impl Standby {
     ///
     /// Returns the mirror's stamp of all their permits; `None` if the standby limiter is consulted and denies the sum.
     pub(crate) fn reconcile_batch(&self, request: &Request<'_>, slot: u16, reset_after: Duration) -> Option<u64> {
+        let request = &Request { block: None, ..*request };
         let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
         let own = self.decide(requests.requests, Duration::ZERO);
         let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };

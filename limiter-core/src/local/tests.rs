@@ -1,3 +1,4 @@
+use crate::Key;
 use std::num::NonZeroU32;
 
 use super::counter_hash::Table;
@@ -211,6 +212,6 @@ fn the_standby_limiter_counts_failed_calls_until_they_are_released_refunded_or_r
     assert_eq!(left(&local, &request[0]), 5);
     local.refund_by_standby(&request, &CountedReply::from_standby(refunded.reply).refund_info().with_max_permits(1));
     assert_eq!(left(&local, &request[0]), 6);
-    local.reset(&key, limit);
+    local.reset(&Request::new(&key, limit, 0));
     assert_eq!(left(&local, &request[0]), 9);
 }

@@ -39,6 +39,8 @@ impl From<&'static StaticKey> for KeyRef {
 #[derive(Debug)]
 enum Limits {
     One(LimitOrNearest),
+    /// One limit of a call that is always planned.
+    Planned(LimitOrNearest),
     Several(Vec<LimitOrNearest>),
     /// The limits are those of the settings by name. Without them the rule has none.
     Configured,
@@ -90,11 +92,17 @@ impl RuleRequest {
     #[must_use]
     pub fn settled(self) -> Self {
         match self.limits {
-            // Such a call has no lone limit, by which a decision without a plan would be made.
-            Limits::One(limit) if self.cost == 0 => {
-                Self { limits: Limits::Several(vec![limit]), is_postpaid: true, ..self }
-            }
+            Limits::One(limit) if self.cost == 0 => Self { limits: Limits::Planned(limit), is_postpaid: true, ..self },
             _ => Self { is_postpaid: self.cost == 0, ..self },
+        }
+    }
+
+    /// Returns it for a call whose rule has settings that only a plan knows, such as a block.
+    #[must_use]
+    pub fn planned(self) -> Self {
+        match self.limits {
+            Limits::One(limit) => Self { limits: Limits::Planned(limit), ..self },
+            _ => self,
         }
     }
 
@@ -114,7 +122,7 @@ impl RuleRequest {
 
     pub(super) fn limits(&self) -> &[LimitOrNearest] {
         match &self.limits {
-            Limits::One(limit) => slice::from_ref(limit),
+            Limits::One(limit) | Limits::Planned(limit) => slice::from_ref(limit),
             Limits::Several(limits) => limits,
             Limits::Configured => &[],
         }

@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use limiter_syntax::BlockText;
+
 use crate::current::LimiterHandle;
 pub use crate::key::StaticKey;
 pub use crate::limit::LimitOrNearest;
-use crate::{Algorithm, Key, Limit, Limiter};
+use crate::{Algorithm, Block, Key, Limit, Limiter};
 
 /// Returns the key of an expression that is a key, or a value counted under the rule's name.
 pub fn key<K: ToKey + ?Sized>(name: &'static str, value: &K) -> Key {
@@ -73,6 +75,12 @@ pub const fn limit(max: u32, window_millis: u64) -> Limit {
 /// Returns a limit of expressions.
 pub fn limit_of(max: u32, window: Duration) -> LimitOrNearest {
     Limit::new(max, window).map_err(|error| (error, Limit::nearest(max, window)))
+}
+
+/// The block of a rule, whose parts were checked at compile time.
+#[must_use]
+pub const fn block(time_millis: u64, factor_thousandths: u32, most_millis: u64, is_extended: bool) -> Block {
+    Block::of_text(BlockText { time_millis, factor_thousandths, most_millis, is_extended })
 }
 
 /// Returns a limit of calls at once of a literal, which the attribute has checked.

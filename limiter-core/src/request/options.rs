@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::block::Block;
 use crate::error::OnError;
 
 /// The settings that each level may have: a rule, its caller and the defaults of all rules. `None` leaves a setting to
@@ -15,6 +16,8 @@ pub(crate) struct CallSettings {
     pub(crate) leases: Option<bool>,
     /// Calls need one free permit and take none. Each rule of a call has its own.
     pub(crate) postpaid: Option<bool>,
+    /// A denial blocks the key. Each rule of a call has its own.
+    pub(crate) block: Option<Block>,
 }
 
 /// The options of one call.
@@ -32,7 +35,7 @@ pub(crate) struct CallOptions {
 }
 
 impl CallSettings {
-    pub(crate) const NONE: Self = Self { on_error: None, deadline: None, leases: None, postpaid: None };
+    pub(crate) const NONE: Self = Self { on_error: None, deadline: None, leases: None, postpaid: None, block: None };
 
     /// Returns it with the settings of the next level that this one lacks.
     #[inline]
@@ -42,6 +45,7 @@ impl CallSettings {
             deadline: self.deadline.or(next.deadline),
             leases: self.leases.or(next.leases),
             postpaid: self.postpaid.or(next.postpaid),
+            block: self.block.or(next.block),
         }
     }
 
@@ -53,12 +57,13 @@ impl CallSettings {
             deadline: self.deadline.into_iter().chain(next.deadline).min(),
             leases: next.leases.or(self.leases),
             postpaid: None,
+            block: None,
         }
     }
 
     /// Returns the settings of a rule without a request, which leases nothing.
     pub(crate) fn without_request(self) -> Self {
-        let Self { on_error, deadline, leases: _, postpaid: _ } = self;
+        let Self { on_error, deadline, leases: _, postpaid: _, block: _ } = self;
         Self { on_error, deadline, ..Self::NONE }
     }
 
@@ -66,7 +71,7 @@ impl CallSettings {
     #[inline]
     pub(crate) fn resolve(self, limiter: &CallOptions) -> CallOptions {
         // All fields are named: a new setting that is missing here does not compile.
-        let Self { on_error, deadline, leases, postpaid: _ } = self;
+        let Self { on_error, deadline, leases, postpaid: _, block: _ } = self;
         CallOptions {
             on_error: on_error.unwrap_or(limiter.on_error),
             deadline: deadline.or(limiter.deadline),
@@ -80,6 +85,12 @@ impl CallSettings {
     pub(crate) fn problem(&self, of: &str) -> Option<String> {
         if let Some(deadline) = self.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
             return Some(deadline_problem(&format!("`deadline`{of}"), deadline));
+        }
+        if let (Some(true), Some(block)) = (self.leases, self.block) {
+            return Some(format!(
+                "`block`{of} must be left out with `leases`, got `{block}`: a lease admits calls without a look at blocks; \
+                 remove one of them"
+            ));
         }
         leases_problem(self.leases == Some(true), &format!("`leases`{of}"))
     }

@@ -12,7 +12,7 @@ use crate::error::NamedValue;
 use crate::request::options::{is_valid_deadline, leases_problem};
 use crate::rule::MAX_LIMITS;
 use crate::rule::message_text::{cut, list, name_fix, quoted};
-use crate::{Algorithm, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
+use crate::{Algorithm, Block, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
 
 /// The tables that may have a field, beside that of a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub(crate) enum FieldKind {
     /// The text of a deadline.
     Deadline,
     Flag,
+    /// The text of a block.
+    Block,
 }
 
 /// A value as a reader has found it.
@@ -67,10 +69,11 @@ pub(crate) enum WrittenValue {
     Flag(bool),
     /// Written in whole milliseconds, rounded up.
     Time(Duration),
+    Block(Block),
 }
 
 /// The fields of one value that rules and overrides have.
-pub(crate) static FIELDS: [Field; 8] = [
+pub(crate) static FIELDS: [Field; 9] = [
     Field {
         name: "algorithm",
         kind: FieldKind::Word(Algorithm::names),
@@ -130,6 +133,16 @@ pub(crate) static FIELDS: [Field; 8] = [
         read: |rule, found| set(&mut rule.call.postpaid, found.flag()),
         written: |rule| rule.call.postpaid.map(WrittenValue::Flag),
     },
+    Field {
+        name: "block",
+        kind: FieldKind::Block,
+        scope: Scope::Rule,
+        read: |rule, found| match found.text().map(str::parse::<Block>) {
+            Some(Err(error)) => Err(Some(error.to_string())),
+            block => set(&mut rule.call.block, block.and_then(Result::ok)),
+        },
+        written: |rule| rule.call.block.map(WrittenValue::Block),
+    },
 ];
 
 fn set<T>(setting: &mut Option<T>, value: Option<T>) -> Result<(), Option<String>> {
@@ -177,6 +190,7 @@ impl Field {
             FieldKind::Permits => "a whole number from 1 to 4294967295".to_owned(),
             FieldKind::Deadline => "a duration from 1 ms to 60 s, in quotes".to_owned(),
             FieldKind::Flag => FLAG.to_owned(),
+            FieldKind::Block => "a time in quotes, or a table".to_owned(),
         }
     }
 
@@ -187,6 +201,7 @@ impl Field {
             FieldKind::Permits => "one such as `10`, without quotes".to_owned(),
             FieldKind::Deadline => "one such as `\"50ms\"` or `\"2s\"`".to_owned(),
             FieldKind::Flag => FLAG_FIX.to_owned(),
+            FieldKind::Block => "one such as `\"10min\"` or `\"1min x2 up to 1d\"`".to_owned(),
         }
     }
 }
@@ -263,6 +278,12 @@ impl FieldNames {
     /// Those of a limit that is more than a text.
     pub(crate) fn of_limit() -> Self {
         Self { kind: "a part of a limit", names: names(&["limit"], Field::is_of_limit, &[]) }
+    }
+
+    /// Those of a block that is more than a text.
+    #[cfg(feature = "rules")]
+    pub(crate) fn of_block() -> Self {
+        Self { kind: "a part of a block", names: vec!["time", "factor", "most", "extend"] }
     }
 
     pub(crate) fn of_rule() -> Self {

@@ -15,7 +15,7 @@ mod rule_requests;
 mod shadow;
 
 pub(crate) use rule_requests::RuleRequests;
-use rule_requests::SharedSettings;
+use rule_requests::{RequestTerms, SharedSettings};
 pub(crate) use rule_use::{OwnLimits, OwnPolicy, RuleUse};
 pub(crate) use shadow::{Shadow, Trial};
 
@@ -196,7 +196,8 @@ impl RuleTable {
     ) -> (Option<(CallOptions, Planned<'a>)>, Option<&'static str>) {
         let unused = self.unused_setting(rule, settings, iter::once(limit));
         let options = SharedSettings::new(rule, settings).options(own, self.defaults());
-        let request = [Request::new(rule.key, limit, rule.cost)];
+        let block = rule.block(settings);
+        let request = [Request { block, ..Request::new(rule.key, limit, rule.cost) }];
         let single = Planned::Single { rule_index: rule.rule_index, name: [rule.name], request };
         (Some((options, single)), unused)
     }
@@ -248,7 +249,7 @@ impl RuleTable {
             // Only with a switch, which the settings have.
             _ => {
                 let mut planned = PlannedRules::default();
-                for &Request { key, limit, cost, role } in requests {
+                for &Request { key, limit, cost, role, block: _ } in requests {
                     let items = [(key, &limit, cost)];
                     let rule = RuleUse::direct(0, name, key, &items).with_postpaid(role.is_postpaid());
                     // Without limits or algorithms in the settings no limit is invalid.
@@ -305,7 +306,7 @@ impl<'a> PlannedRules<'a> {
             Mode::Deny => {
                 self.denying.get_or_insert_with(|| {
                     let mut denying = RuleRequests::default();
-                    denying.push(rule, rule.described_limit(settings), 1, 0, false);
+                    denying.push(rule, rule.described_limit(settings), 1, 0, RequestTerms::default());
                     denying
                 });
             }
@@ -376,6 +377,16 @@ impl Plan<'_> {
     /// Returns whether only the first of the call's rules can deny it.
     pub(crate) fn is_of_first_rule(&self) -> bool {
         matches!(self.requests, Planned::Single { rule_index: 0, .. } | Planned::Off { .. })
+    }
+
+    /// Returns whether a denial blocks a key.
+    pub(crate) fn begins_blocks(&self) -> bool {
+        let enforced = match &self.requests {
+            Planned::Single { request, .. } => request,
+            Planned::Off { .. } => &[][..],
+            Planned::Rules(rules) => &rules.enforced.requests,
+        };
+        enforced.iter().any(|request| request.block.is_some())
     }
 
     /// Returns whether the call is decided as by another plan of it, in whatever state of the rules.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{AlgorithmInput, CalendarTime, CounterKind, Outcome};
+use crate::block::BlockedKeys;
 use crate::calendar::Calendar;
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
@@ -20,6 +21,7 @@ mod shard;
 mod denial_snapshots;
 mod charge;
 mod nameless;
+mod blocks;
 
 use denial_snapshots::DenialSnapshots;
 use shard::{Shard, Shards};
@@ -30,6 +32,7 @@ use shared_counter::{Arithmetic, WriteOp};
 pub(crate) struct MemoryStore {
     shards: Shards,
     denials: DenialSnapshots,
+    blocked_keys: BlockedKeys,
     seed: Seed,
     clock: Clock,
     overflows: Arc<Overflows>,
@@ -66,7 +69,8 @@ impl MemoryStore {
         let shard =
             || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic, seed.clone(), keys.clone());
         let shards = Shards::new(count, shard);
-        Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows }
+        let (denials, blocked_keys) = (DenialSnapshots::new(count), BlockedKeys::new(capacity));
+        Self { shards, denials, blocked_keys, seed, clock, overflows }
     }
 
     /// Returns the counter of decisions that had to use a shared counter.
@@ -108,12 +112,13 @@ impl MemoryStore {
     /// Decides without a wait. Adds the report of each request, as it is afterwards, and the reply about each observed
     /// one, which a denial has not.
     fn decide_several(&self, requests: &[Request<'_>], per_request: Option<&mut PerRequest>) -> StoreReply {
+        let blocked = self.blocked(requests, true);
         let encodings = self.hashed_encodings(requests);
         let mut locked = self.lock_all(&encodings);
         let now = self.clock.now();
         let before = locked.peek(requests, now);
         let (enforced, observed) = before.split_at(sharing::enforced(requests));
-        let reply = merge_outcomes(enforced, now);
+        let reply = blocked.unwrap_or_else(|| self.begin_blocks(requests, enforced, merge_outcomes(enforced, now), now));
         if !reply.allowed {
             if let Some(per_request) = per_request {
                 per_request.reports = locked.reports(requests, now);
@@ -157,13 +162,14 @@ impl MemoryStore {
     }
 
     fn peek_several(&self, requests: &[Request<'_>], per_request: Option<&mut PerRequest>) -> StoreReply {
+        let blocked = self.blocked(requests, false);
         let encodings = self.hashed_encodings(requests);
         let locked = self.lock_all(&encodings);
         let now = self.clock.now();
         if let Some(per_request) = per_request {
             per_request.reports = locked.reports(requests, now);
         }
-        merge_outcomes(&locked.peek(&requests[..sharing::enforced(requests)], now), now)
+        blocked.unwrap_or_else(|| merge_outcomes(&locked.peek(&requests[..sharing::enforced(requests)], now), now))
     }
 
     /// Takes permits that another store has admitted, even beyond the limit. Returns their stamp.
@@ -207,8 +213,10 @@ impl MemoryStore {
         shard.end_period_after(&key_hash, &input, time);
     }
 
-    /// Removes all permits that a key has taken.
-    pub(crate) fn reset(&self, key: &Key, limit: Limit) {
+    /// Removes all permits that a key has taken, and ends its block.
+    pub(crate) fn reset(&self, request: &Request<'_>) {
+        let (key, limit) = (request.key, request.limit);
+        self.forget_block(request);
         let encoding = self.hashed_encoding(key, limit);
         let key_hash = self.key_hash(&encoding);
         let mut shard = self.shards.lock(key_hash.shard);
@@ -229,13 +237,16 @@ impl MemoryStore {
         max_wait: u64,
         use_reply: impl FnOnce(&MemoryReply) -> R,
     ) -> R {
+        if let Some(block) = request.block {
+            return use_reply(&self.decide_one_or_block(request, block, max_wait));
+        }
         let encoding = self.hashed_encoding(request.key, request.limit);
         let key_hash = self.key_hash(&encoding);
         let input = move |now| AlgorithmInput { max_wait, ..self.input(request.limit, request.cost, 0, now) };
         if request.cost == 1 && self.denials.may_contain(key_hash.shard, key_hash.hash) {
             let now = self.clock.now();
             if let Some(outcome) = self.denials.get(&key_hash, &input(now)) {
-                return use_reply(&MemoryReply { outcome, now, entry: None });
+                return use_reply(&MemoryReply { outcome, now, entry: None, is_blocked: false });
             }
         }
         let Some(mut shard) = self.shards.try_lock(key_hash.shard) else {
@@ -249,7 +260,12 @@ impl MemoryStore {
             Err(found) => return use_reply(&self.decide_slow_path(shard, found, key_hash, &input(now), now)),
         };
         self.denials.invalidate(key_hash.shard, key_hash.hash);
-        let result = use_reply(&MemoryReply { outcome, now, entry: Some(EntryId { hash: key_hash.hash, id }) });
+        let result = use_reply(&MemoryReply {
+            outcome,
+            now,
+            entry: Some(EntryId { hash: key_hash.hash, id }),
+            is_blocked: false,
+        });
         drop(shard);
         result
     }
@@ -286,7 +302,8 @@ impl MemoryStore {
         if reply.shared {
             self.overflows.count(1);
         }
-        MemoryReply { outcome: reply.outcome, now, entry: reply.id.map(|id| EntryId { hash: key_hash.hash, id }) }
+        let entry = reply.id.map(|id| EntryId { hash: key_hash.hash, id });
+        MemoryReply { outcome: reply.outcome, now, entry, is_blocked: false }
     }
 
     fn apply(&self, requests: &[Request<'_>], op: WriteOp) -> u64 {
@@ -425,6 +442,8 @@ pub(crate) struct MemoryReply {
     pub(crate) now: Moment,
     /// The entry of the key, if it has one.
     pub(crate) entry: Option<EntryId>,
+    /// The key is blocked.
+    pub(crate) is_blocked: bool,
 }
 
 impl MemoryReply {
@@ -435,7 +454,7 @@ impl MemoryReply {
     }
 
     fn store_reply(&self) -> StoreReply {
-        let Self { outcome: Outcome { allowed, remaining, retry_at, reset_at, delay }, now, .. } = *self;
+        let Self { outcome: Outcome { allowed, remaining, retry_at, reset_at, delay }, now, is_blocked, .. } = *self;
         StoreReply {
             allowed,
             request_index: 0,
@@ -444,6 +463,7 @@ impl MemoryReply {
             reset_after: now.until_micros(reset_at),
             stamp: now.micros(),
             delay: Duration::from_micros(delay),
+            is_blocked,
         }
     }
 }
@@ -516,6 +536,7 @@ fn merge_outcomes(outcomes: &[Outcome], now: Moment) -> StoreReply {
         reset_after: now.until_micros(reset_at),
         stamp: now.micros(),
         delay: Duration::from_micros(delay),
+        is_blocked: false,
     }
 }
 

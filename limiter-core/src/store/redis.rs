@@ -67,7 +67,7 @@ use crate::metrics::BatchSizes;
 use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, Settlement, StoreFailure};
 #[cfg(feature = "rules")]
 use crate::sync::process::AtHome;
-use crate::{Error, Key, Limit};
+use crate::{Error, Key};
 
 /// A handle to the worker.
 #[derive(Debug)]
@@ -317,9 +317,9 @@ impl RedisStore {
         check_mark(keys.as_slice(), &self.naming)
     }
 
-    /// Deletes the counter of a key.
-    pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let requests = [Request::new(key, limit, 0)];
+    /// Deletes the counter of a request, and the block of its key.
+    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), Error> {
+        let requests = [Request { cost: 0, ..*request }];
         let ticket = StoreTicket::without_look_up(&requests);
         let result = self.call(ticket, Action::Reset, &requests, None).await;
         result.map(drop).map_err(|failure| failure.error)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::request::{CallOptions, CountedReply, RefundInfo, Request, Settlement, StoreFailure};
 use crate::store::memory::MemoryStore;
-use crate::{Error, ErrorKind, Key, Limit};
+use crate::{Error, ErrorKind};
 
 #[derive(Debug)]
 pub(crate) struct SlowStore {
@@ -71,8 +71,8 @@ impl SlowStore {
         self.call(None, || self.memory.refund_part(requests, refund_info.stamp, refund_info.max_permits)).await
     }
 
-    pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        self.call(None, || self.memory.reset(key, limit)).await
+    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), Error> {
+        self.call(None, || self.memory.reset(request)).await
     }
 
     /// Returns the result of `run` after the delay, or a timeout at the deadline.

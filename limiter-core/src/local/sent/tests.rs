@@ -65,8 +65,8 @@ fn nothing_that_was_sent_can_be_settled_twice() {
 
 /// The reply to a direct call.
 fn entry_reply(granted: u32) -> BatchEntryReply {
-    let wait = Duration::from_secs(60);
-    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, overdraft: None }
+    let (reset_after, retry_after) = (Duration::from_secs(60), Some(Duration::from_secs(60)));
+    BatchEntryReply { granted, remaining: 0, retry_after, reset_after, stamp: 1, overdraft: None, is_blocked: false }
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use crate::Key;
 use limiter_testkit::Random;
 
 use super::*;

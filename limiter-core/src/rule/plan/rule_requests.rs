@@ -1,6 +1,7 @@
 //! The requests of rules that decide together, with the settings that the rules share.
 
 use super::rule_use::{OwnLimits, OwnPolicy, RuleUse};
+use crate::block::BlockRef;
 use crate::decision::DecisionContext;
 use crate::limit::LimitOrNearest;
 use crate::request::{CallOptions, CallSettings, Request, Role};
@@ -22,6 +23,13 @@ pub(super) struct SharedSettings {
     of_rules: CallSettings,
     /// Those of rules that set none, in any level or attribute.
     of_defaults: CallSettings,
+}
+
+/// What the settings of a rule change in each of its requests.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RequestTerms {
+    is_postpaid: bool,
+    block: Option<BlockRef>,
 }
 
 impl SharedSettings {
@@ -97,10 +105,12 @@ impl<'a> RuleRequests<'a> {
         limit: Limit,
         cost: u32,
         limit_index: usize,
-        is_postpaid: bool,
+        RequestTerms { is_postpaid, block }: RequestTerms,
     ) {
         let role = Role::of_limit(rule.rule_index, limit_index);
-        let request = Request { role, ..Request::new(rule.key, limit, cost) };
+        // A slot is denied until a call ends, which is no reason for a block.
+        let block = block.filter(|_| !limit.is_concurrent());
+        let request = Request { role, block, ..Request::new(rule.key, limit, cost) };
         self.requests.push(match is_postpaid {
             // A call without a slot would not be limited.
             true if limit.is_concurrent() => Request { cost: cost.max(1), ..request },
@@ -117,13 +127,13 @@ impl<'a> RuleRequests<'a> {
     /// The first invalid limit. The requests then have the nearest valid limit in its place.
     pub(super) fn add(&mut self, rule: &RuleUse<'a, '_>, settings: &Settings) -> Result<(), Error> {
         let (requests, mut invalid) = (self.requests.len(), None);
-        let is_postpaid = rule.is_postpaid(settings);
+        let terms = RequestTerms { is_postpaid: rule.is_postpaid(settings), block: rule.block(settings) };
         let mut add = |limit: LimitOrNearest, cost, limit_index| {
             let limit = limit.unwrap_or_else(|(error, nearest)| {
                 invalid.get_or_insert(error);
                 nearest
             });
-            self.push(rule, limit, cost, limit_index, is_postpaid);
+            self.push(rule, limit, cost, limit_index, terms);
         };
         let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
         match settings.limits() {

@@ -1,5 +1,6 @@
 //! The input of a plan: the rules of a call, with what their caller sets.
 
+use crate::block::BlockRef;
 use crate::limit::LimitOrNearest;
 use crate::request::CallSettings;
 use crate::rule::Settings;
@@ -89,6 +90,12 @@ impl<'a, 'l> RuleUse<'a, 'l> {
     #[inline]
     pub(super) fn is_postpaid(&self, settings: &Settings) -> bool {
         self.own.postpaid.or(settings.call.postpaid) == Some(true)
+    }
+
+    /// Returns the block that a denial of the rule begins.
+    #[inline]
+    pub(super) fn block(&self, settings: &Settings) -> Option<BlockRef> {
+        settings.call.block.or(self.own.block).map(|block| BlockRef::of_rule(self.name, block))
     }
 
     /// Returns what the rule does not get, although its settings demand it: to be postpaid.

@@ -110,7 +110,8 @@ impl<'a> Shadow<'a> {
         }
         let waits_for_turn =
             !max_wait.is_zero() && matches!(enforced, [request] if request.limit.algorithm() == Algorithm::LeakyBucket);
-        let observe = |request: &Request<'a>| Request { role: request.role.observed(), ..*request };
+        // The script reports an observed request in the decision of others, and neither reads nor begins its block.
+        let observe = |request: &Request<'a>| Request { role: request.role.observed(), block: None, ..*request };
         let observed = self.0.iter().flat_map(|trial| trial.observed.requests.iter().map(observe));
         (!waits_for_turn).then(|| enforced.iter().copied().chain(observed).collect())
     }

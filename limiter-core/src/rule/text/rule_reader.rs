@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use limiter_syntax::nearest;
+use limiter_syntax::{BlockText, nearest, parse_factor, parse_window};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Mistake, config_error};
+use crate::block;
 use crate::rule::format::{
     FLAG, FLAG_FIX, FieldNames, Found, MAX_OVERRIDES, both_limits_problem, both_matches_problem, burst_problem,
     empty_match_problem, equal_match_problem, field, limit_of_parts, no_limits_problem, no_match_problem,
@@ -18,7 +19,7 @@ use crate::rule::message_text::cut;
 use crate::rule::override_index::{value_problem, values_problem};
 use crate::rule::text::TextLines;
 use crate::rule::{Contradiction, MAX_LIMITS};
-use crate::{Key, KeyMatch, Limit, Rule};
+use crate::{Block, Key, KeyMatch, Limit, Rule};
 
 /// The settings of a rule that were read, with the positions of their values.
 #[derive(Default)]
@@ -37,6 +38,7 @@ impl RuleReader {
             }
             "limit" => rule.limits = vec![limit(entry.value(), entry.at())?],
             "limits" => rule.limits = limits(entry)?,
+            "block" if entry.value().is_table() => rule.call.block = Some(block_of_parts(entry)?),
             name => match field(name) {
                 Some(field) => {
                     field.read(rule, &found(entry.value())).map_err(|problem| config_error(problem, entry.at()))?;
@@ -81,6 +83,34 @@ fn limits(entry: &TextEntry<'_>) -> Result<Vec<Limit>, Mistake> {
         return Err(config_error(too_many_limits_problem(values.len()), entry.at()));
     }
     values.iter().map(|value| limit(value.get_ref(), value.span().start)).collect()
+}
+
+/// Reads the table of a block.
+fn block_of_parts(entry: &TextEntry<'_>) -> Result<Block, Mistake> {
+    let fix = "a block such as `{ time = \"1min\", factor = 2, most = \"1d\" }`";
+    let (mut time, mut factor, mut most, mut is_extended) = (None, None, None, false);
+    for part in table(entry).map(entries)? {
+        let millis = || {
+            let millis = part.value().as_str().and_then(|text| parse_window(text).ok());
+            millis.ok_or_else(|| part.wrong("a duration from 1 ms to 366 days, in quotes", "one such as `\"10min\"`"))
+        };
+        match part.name {
+            "time" => time = Some(millis()?),
+            "most" => most = Some(millis()?),
+            "factor" => {
+                let text = found(part.value()).to_string();
+                let number = parse_factor(text.trim_matches('`'));
+                let wrong = || part.wrong("a number from 1 to 1000 with at most three decimals", "one such as `2` or `1.5`");
+                factor = Some(number.ok_or_else(wrong)?);
+            }
+            "extend" => is_extended = flag(&part)?,
+            _ => return Err(part.unknown(&FieldNames::of_block())),
+        }
+    }
+    let mistake = |problem: String| config_error(problem, entry.at());
+    let time = time.ok_or_else(|| mistake(format!("`block` must have a `time`, got a table without one: write {fix}")))?;
+    let text = BlockText::from_parts(time, factor, most, is_extended);
+    text.map(Block::of_text).map_err(|problem| mistake(block::problem_text(problem, "other parts")))
 }
 
 /// Reads a limit: a text such as `5/10s`, or a table of this text with an algorithm, a burst and a layout of its own.

@@ -112,13 +112,13 @@ fn every_setting_of_one_value_has_a_row() {
         burst: _,
         layout: _,
         mode: _,
-        call: CallSettings { on_error: _, deadline: _, leases: _, postpaid: _ },
+        call: CallSettings { on_error: _, deadline: _, leases: _, postpaid: _, block: _ },
         overrides: _,
         key: _,
         place: _,
     } = Rule::new();
     let names: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
-    assert_eq!(names, ["algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases", "postpaid"]);
+    assert_eq!(names, ["algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases", "postpaid", "block"]);
 }
 
 #[test]

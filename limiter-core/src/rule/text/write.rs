@@ -67,6 +67,7 @@ impl fmt::Display for TomlValue<'_> {
             WrittenValue::Word(word) => write!(f, "\"{word}\""),
             WrittenValue::Number(number) => write!(f, "{number}"),
             WrittenValue::Flag(flag) => write!(f, "{flag}"),
+            WrittenValue::Block(block) => write!(f, "\"{block}\""),
             WrittenValue::Time(time) => write!(f, "\"{}ms\"", whole_millis(*time)),
         }
     }

@@ -42,7 +42,7 @@ fn only_keys_that_have_taken_permits_have_entries() {
     assert!(!store.decide(&[request(&key, "1/h")]).allowed);
     assert!(store.decide(&[request(&key, "1/2h")]).allowed, "another window has another counter");
     assert_eq!(keys(&store), 2);
-    store.reset(&key, "9/h".parse().expect("a limit"));
+    store.reset(&request(&key, "9/h"));
     assert!(store.decide(&[request(&key, "1/h")]).allowed);
 }
 

@@ -268,6 +268,26 @@ pub(crate) struct RedisKey {
     pub(crate) name: KeyName,
 }
 
+impl RedisKey {
+    /// Returns the key of a block by a rule, of the key whose counter this is. It is in the counter's slot. `None` if no such
+    /// name is: that of a sorted set with a brace in its key.
+    pub(crate) fn block_key(&self, rule: &str) -> Option<Self> {
+        let is_shared_set = self.name.starts_with(ZSET_PREFIX.as_bytes()) && !self.name.contains(&b'{');
+        let subject_end = self.name.iter().position(|byte| *byte == b'}').map_or(self.name.len(), |end| end + 1);
+        let named = |parts: [&[u8]; 5]| {
+            let mut name = KeyName::EMPTY;
+            parts.into_iter().for_each(|part| name.push(part));
+            Self { slot: self.slot, name }
+        };
+        // The name of a sorted set mostly has no hash tag. Then it is one as a whole.
+        let key = match is_shared_set {
+            true => named([ZSET_PREFIX.as_bytes(), b":{", &self.name, b"}:block:", rule.as_bytes()]),
+            false => named([&self.name[..subject_end], b":block:", rule.as_bytes(), b"", b""]),
+        };
+        (slot_of_name(&key.name) == slot_of_name(&self.name)).then_some(key)
+    }
+}
+
 /// Without the name, which contains the key.
 impl fmt::Debug for RedisKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

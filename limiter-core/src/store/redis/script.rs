@@ -4,19 +4,17 @@ use crate::clock::Clock;
 
 pub(crate) mod command;
 pub(crate) mod reply;
+mod block_arguments;
 mod slot_arguments;
 pub(crate) mod slots;
 #[cfg(test)]
 mod fuzz;
 
-/// Concatenates the files of one script: the clock, the part that decides most calls, the algorithms, and the part that
-/// decides the others. A script builds only the modules of the algorithms that a call uses, since each run builds them
-/// anew.
-macro_rules! script {
-    ([$($first:literal)?], $($decides:literal),+) => {
+/// Concatenates the function that returns the module of an algorithm. A script builds only the modules that a call uses,
+/// since each run builds them anew.
+macro_rules! modules {
+    () => {
         concat!(
-            include_str!("script/lua/clock.lua"),
-            $(include_str!($first),)?
             "local function make(name)\n",
             include_str!("script/lua/sliding_window.lua"),
             "if name == 'sliding_window' then return sliding_window() end\n",
@@ -33,10 +31,41 @@ macro_rules! script {
             include_str!("script/lua/zset.lua"),
             "return algorithms[name]()\n",
             "end\n",
-            $(include_str!($decides),)+
         )
     };
 }
+
+/// The script of one decision.
+const DECIDE: &str = concat!(
+    include_str!("script/lua/clock.lua"),
+    modules!(),
+    "local denials\n",
+    include_str!("script/lua/decide.lua"),
+);
+
+/// The script of a batch: the clock, the part that decides most calls, the algorithms, and the part that decides the others.
+const BATCH: &str = concat!(
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/sliding_simple.lua"),
+    modules!(),
+    include_str!("script/lua/sliding_at_once.lua"),
+    include_str!("script/lua/batch.lua"),
+);
+
+/// The script of both about keys that may be blocked. A script without blocks has nothing of it.
+const BLOCKS: &str = concat!(
+    include_str!("script/lua/clock.lua"),
+    modules!(),
+    "local function batch()\n",
+    include_str!("script/lua/sliding_simple.lua"),
+    include_str!("script/lua/sliding_at_once.lua"),
+    include_str!("script/lua/batch.lua"),
+    "end\n",
+    "local function decide(denials)\n",
+    include_str!("script/lua/decide.lua"),
+    "end\n",
+    include_str!("script/lua/blocks.lua"),
+);
 
 /// The script that a command calls.
 #[derive(Clone, Copy, Debug)]
@@ -47,20 +76,21 @@ pub(crate) enum Program {
     Batch,
     /// The slots of calls that run at once.
     Slots,
+    /// Decisions, or many of them, about keys that may be blocked.
+    Blocks,
 }
 
 /// The number of programs.
-pub(crate) const PROGRAMS: usize = 3;
+pub(crate) const PROGRAMS: usize = 4;
 
 impl Program {
-    pub(crate) const ALL: [Self; PROGRAMS] = [Self::Decide, Self::Batch, Self::Slots];
+    pub(crate) const ALL: [Self; PROGRAMS] = [Self::Decide, Self::Batch, Self::Slots, Self::Blocks];
 
     const fn source(self) -> &'static str {
         match self {
-            Self::Decide => script!([], "script/lua/decide.lua"),
-            Self::Batch => {
-                script!(["script/lua/sliding_simple.lua"], "script/lua/sliding_at_once.lua", "script/lua/batch.lua")
-            }
+            Self::Decide => DECIDE,
+            Self::Batch => BATCH,
+            Self::Blocks => BLOCKS,
             Self::Slots => concat!(include_str!("script/lua/clock.lua"), include_str!("script/lua/slots.lua")),
         }
     }

@@ -1,6 +1,6 @@
 //! The worker: the thread that sends calls to Redis and replies to each by its deadline.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -245,10 +245,11 @@ impl Worker {
         let requests = call.requests();
         let groups = SlotGroup::of_keys(call.keys.as_slice());
         self.until_ready(call, &requests, &groups).await?;
-        let decision = MultiSlotCall { worker: self, requests: &requests, keys: &call.keys, deadline: call.deadline };
+        let (deadline, is_split) = (call.deadline, Cell::new(false));
+        let decision = MultiSlotCall { worker: self, requests: &requests, keys: &call.keys, deadline, is_split };
         match &call.action {
             Action::Take { .. } | Action::TakeWithReports => self.take(call, decision, groups).await,
-            Action::Peek | Action::PeekWithReports => self.peek(call, decision, groups).await,
+            Action::Peek | Action::PeekWithReports | Action::FirstLook { .. } => self.peek(call, decision, groups).await,
             Action::Charge => self.charge(call, decision, groups).await,
             Action::Refund(info) => self.refund(call, info, decision, groups).await,
             Action::Settle(settlement) => match settlement.once {

@@ -1,3 +1,4 @@
+use crate::Key;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;

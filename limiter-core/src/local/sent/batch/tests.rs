@@ -82,8 +82,8 @@ fn begin<'l>(local: &'l Local, calls: &[Rc<RecordedCall>]) -> SentBatch<'l, Reco
 }
 
 fn granted(granted: u32) -> BatchEntryReply {
-    let wait = Duration::from_secs(60);
-    BatchEntryReply { granted, remaining: 0, retry_after: Some(wait), reset_after: wait, stamp: 1, overdraft: None }
+    let (reset_after, retry_after) = (Duration::from_secs(60), Some(Duration::from_secs(60)));
+    BatchEntryReply { granted, remaining: 0, retry_after, reset_after, stamp: 1, overdraft: None, is_blocked: false }
 }
 
 fn error() -> Error {

@@ -73,7 +73,7 @@ fn every_change_of_the_counter_invalidates_the_denial() {
             let limit = "2/10s".parse().expect("a limit");
             store.settle_entry(entry_permits(&reply, reply.now.micros()), limit, 0);
         }),
-        ("a reset", |store, _, _| store.reset(&key(), "2/10s".parse().expect("a limit"))),
+        ("a reset", |store, _, _| store.reset(&request(&key(), "2/10s"))),
         ("a record", |store, _, _| _ = store.record(&[request(&key(), "2/10s")])),
         ("a restamp", |store, reply, clock| {
             clock.advance(SECOND);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Program;
+use super::block_arguments::{self, BlockArguments};
 use super::reply::{self, BatchReply, EntryCalls};
 use super::slot_arguments::SlotArguments;
 use crate::calendar::{Calendar, Edges};
@@ -31,6 +32,10 @@ pub(crate) enum Action {
     Peek,
     /// Takes nothing. The reply has a report of each request.
     PeekWithReports,
+    /// Takes nothing, and a denial begins blocks: the first step of a decision in several script calls.
+    FirstLook {
+        with_reports: bool,
+    },
     /// Takes the permits whether they fit or not. The reply has the level of each counter.
     Charge,
     Refund(Box<RefundInfo>),
@@ -52,7 +57,7 @@ impl Action {
         if wants_reports {
             return Self::TakeWithReports;
         }
-        let may_be_leased = |request: &Request<'_>| request.own_take() > 0 && request.limit.may_be_leased();
+        let may_be_leased = |request: &Request<'_>| request.own_take() > 0 && request.may_be_leased();
         Self::Take { max_wait, leases: leases && matches!(requests, [request] if may_be_leased(request)) }
     }
 
@@ -83,6 +88,7 @@ impl Action {
             Self::TakeWithReports
             | Self::Peek
             | Self::PeekWithReports
+            | Self::FirstLook { .. }
             | Self::Refund(_)
             | Self::Settle(_)
             | Self::Reset => false,
@@ -94,8 +100,18 @@ impl Action {
         match self {
             Self::Take { max_wait, .. } => Some(*max_wait),
             Self::TakeWithReports | Self::Charge | Self::Settle(_) => Some(Duration::ZERO),
-            Self::Peek | Self::PeekWithReports | Self::Refund(_) | Self::Reset => None,
+            Self::Peek | Self::PeekWithReports | Self::FirstLook { .. } | Self::Refund(_) | Self::Reset => None,
         }
+    }
+
+    /// Returns whether it reads, begins or deletes the blocks of keys.
+    fn uses_blocks(&self) -> bool {
+        !matches!(self, Self::Charge | Self::Refund(_) | Self::Settle(_))
+    }
+
+    /// Returns whether a denial begins blocks.
+    fn begins_blocks(&self) -> bool {
+        matches!(self, Self::Take { .. } | Self::TakeWithReports | Self::FirstLook { .. })
     }
 }
 
@@ -125,6 +141,7 @@ pub(crate) enum CommandBody {
     Decision(DecisionBody),
     Batch(Vec<BatchEntry>),
     Slots(SlotArguments),
+    Blocks(BlockArguments),
 }
 
 /// The body of a command about one decision.
@@ -258,8 +275,8 @@ impl Command {
     pub(crate) fn decide(action: &Action, requests: &[Request<'_>], keys: Vec<RedisKey>) -> Self {
         let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
         let (operation, number) = match action {
-            Action::Peek => ("look", 0),
-            Action::PeekWithReports => ("survey", 0),
+            Action::Peek | Action::FirstLook { with_reports: false } => ("look", 0),
+            Action::PeekWithReports | Action::FirstLook { with_reports: true } => ("survey", 0),
             Action::Take { max_wait, .. } => ("take", micros(max_wait)),
             Action::TakeWithReports => ("report", 0),
             Action::Charge => ("charge", 0),
@@ -317,14 +334,17 @@ impl Command {
         arguments.extend(end);
         let format = match action {
             Action::TakeWithReports => ReplyFormat::WithReports,
-            Action::PeekWithReports => ReplyFormat::WithReportsOfEnforced,
+            Action::PeekWithReports | Action::FirstLook { with_reports: true } => ReplyFormat::WithReportsOfEnforced,
             Action::Settle(settlement) if settlement.once.is_some() => ReplyFormat::Once,
             Action::Charge | Action::Settle(_) => ReplyFormat::Charge,
             _ => ReplyFormat::Decision,
         };
         let observed = requests.len() - sharing::enforced(requests);
         let limits = requests.iter().map(|request| request.limit).collect();
-        Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, format, observed }) }
+        let command = Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, format, observed }) };
+        let blocks = requests.iter().enumerate().filter(|_| action.uses_blocks());
+        let blocks = blocks.filter_map(|(index, request)| Some((index, 1, request.block?)));
+        command.with_blocks(blocks, action.begins_blocks())
     }
 
     /// The slot of its keys.
@@ -337,6 +357,7 @@ impl Command {
             CommandBody::Decision(_) => Program::Decide,
             CommandBody::Batch(_) => Program::Batch,
             CommandBody::Slots(_) => Program::Slots,
+            CommandBody::Blocks(_) => Program::Blocks,
         }
     }
 
@@ -347,7 +368,7 @@ impl Command {
 
     /// Returns whether it is about a receipt, which gives back only permits that its server cannot have lost.
     pub(crate) fn is_once(&self) -> bool {
-        matches!(&self.body, CommandBody::Decision(DecisionBody { format: ReplyFormat::Once, .. }))
+        matches!(self.body.inner(), CommandBody::Decision(DecisionBody { format: ReplyFormat::Once, .. }))
     }
 
     /// The EVALSHA command for the script with this digest. With a manual clock it carries the time.
@@ -365,7 +386,10 @@ impl Command {
         for key in &self.keys {
             command.arg(&*key.name);
         }
-        match &self.body {
+        if let CommandBody::Blocks(blocks) = &self.body {
+            blocks.push_to(&mut command);
+        }
+        match self.body.inner() {
             CommandBody::Decision(decision) => {
                 decision.arguments.iter().for_each(|argument| argument.push_to(&mut command, || *server_millis));
                 if decision.format == ReplyFormat::Once {
@@ -374,6 +398,7 @@ impl Command {
             }
             CommandBody::Batch(entries) => push_batch(entries, &mut command, || *server_millis),
             CommandBody::Slots(arguments) => arguments.push_to(&mut command),
+            CommandBody::Blocks(_) => {} // No blocks are around others.
         }
         match clock {
             Clock::System => {}
@@ -387,9 +412,16 @@ impl Command {
     }
 
     pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
-        let (limits, observed, format): (&[Limit], _, _) = match &self.body {
+        match &self.body {
+            CommandBody::Blocks(_) => BlockArguments::decode(reply, |reply| self.decode_inner(reply)),
+            _ => self.decode_inner(reply),
+        }
+    }
+
+    fn decode_inner(&self, reply: &Value) -> Result<DecisionReply, Error> {
+        let (limits, observed, format): (&[Limit], _, _) = match self.body.inner() {
             CommandBody::Decision(decision) => (&decision.limits, decision.observed, decision.format),
-            CommandBody::Batch(_) | CommandBody::Slots(_) => (&[], 0, ReplyFormat::Decision),
+            _ => (&[], 0, ReplyFormat::Decision),
         };
         let (enforced, observed) = limits.split_at(limits.len().saturating_sub(observed));
         match format {
@@ -404,8 +436,16 @@ impl Command {
         }
     }
 
-    pub(crate) fn decode_batch(&self, reply: Value) -> Result<BatchReply, Error> {
-        let entries: &[BatchEntry] = if let CommandBody::Batch(entries) = &self.body { entries } else { &[] };
+    pub(crate) fn decode_batch(&self, mut reply: Value) -> Result<BatchReply, Error> {
+        let CommandBody::Blocks(blocks) = &self.body else { return self.decode_batch_inner(reply) };
+        let times = blocks.take_times(&mut reply)?;
+        let mut decoded = self.decode_batch_inner(reply)?;
+        block_arguments::add_times(&mut decoded.entries, &times);
+        Ok(decoded)
+    }
+
+    fn decode_batch_inner(&self, reply: Value) -> Result<BatchReply, Error> {
+        let entries: &[BatchEntry] = if let CommandBody::Batch(entries) = self.body.inner() { entries } else { &[] };
         let leases = entries.iter().filter(|entry| entry.lease.is_some()).count();
         let calls = |&BatchEntry { limit, cost, calls, is_charge, .. }: &BatchEntry| EntryCalls {
             limit,
@@ -413,6 +453,22 @@ impl Command {
             calls: (!is_charge).then_some(calls),
         };
         reply::decode_batch(reply, entries.iter().map(calls), leases)
+    }
+}
+
+impl CommandBody {
+    /// The decision or the batch inside of blocks.
+    fn inner(&self) -> &Self {
+        if let Self::Blocks(blocks) = self { &blocks.inner } else { self }
+    }
+
+    /// The entries of a batch. Empty for others.
+    pub(crate) fn into_entries(self) -> Vec<BatchEntry> {
+        match self {
+            Self::Batch(entries) => entries,
+            Self::Blocks(blocks) => blocks.inner.into_entries(),
+            Self::Decision(_) | Self::Slots(_) => Vec::new(),
+        }
     }
 }
 

@@ -108,14 +108,15 @@ impl BatchEntryReply {
             let charge = decode_counter_charge(&[uncounted, remaining.into(), retry], reset_after, bounds)?;
             let ChargeReply { uncounted, remaining, overdrawn, reset_after } = charge;
             let (retry_after, overdraft) = (Some(Duration::ZERO), Some(Overdraft { uncounted, overdrawn }));
-            return Some(Self { granted: 1, remaining, retry_after, reset_after, stamp, overdraft });
+            return Some(Self { granted: 1, remaining, retry_after, reset_after, stamp, overdraft, is_blocked: false });
         };
         // The permits that were free before the calls.
         let free = u64::from(granted) * u64::from(asked.cost) + u64::from(remaining);
         if granted > calls || free > bounds.remaining.into() {
             return None;
         }
-        Some(Self { granted, remaining, retry_after: bounds.retry(retry)?, reset_after, stamp, overdraft: None })
+        let (retry_after, overdraft) = (bounds.retry(retry)?, None);
+        Some(Self { granted, remaining, retry_after, reset_after, stamp, overdraft, is_blocked: false })
     }
 }
 
@@ -169,6 +170,7 @@ fn decode_integers(reply: &Value, bounds: &[Bounds], observed: Option<&[Bounds]>
         reset_after: of_request.wait(reset)?,
         stamp: u64::try_from(stamp).ok()?,
         delay: longest.wait(delay)?,
+        is_blocked: false,
     };
     let Some(observed) = observed else {
         return reports.is_empty().then(|| reply.into());
@@ -209,7 +211,8 @@ fn decode_observation(
 ) -> Option<StoreReply> {
     let RequestReport { remaining, reset_after } = decode_report(&[remaining, reset], bounds)?;
     let (allowed, retry_after) = (decode_flag(allowed)?, bounds.retry(retry)?);
-    Some(StoreReply { allowed, request_index, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO })
+    let (delay, is_blocked) = (Duration::ZERO, false);
+    Some(StoreReply { allowed, request_index, remaining, retry_after, reset_after, stamp, delay, is_blocked })
 }
 
 fn decode_flag(number: i64) -> Option<bool> {

@@ -17,7 +17,8 @@ use tokio::time::{Instant, timeout_at};
 use super::busy_poll::PolledCall;
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
 use super::{BatchTerms, HeldCall, ReleasedCalls, Worker};
-use crate::local::sent::batch::{SentBatch, WaitingCall};
+use crate::block::BlockRef;
+use crate::local::sent::batch::{SentBatch, WaitingCall, by_entry};
 use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
@@ -39,6 +40,8 @@ struct Batch {
     entries: Vec<BatchEntry>,
     /// The calls in the order of arrival.
     calls: Vec<BatchedCall>,
+    /// The server has refused it together with the keys of blocks, so it goes without them.
+    is_without_blocks: bool,
     /// The index of the first call of each kind, by the hash of its counter, limit and cost.
     first_calls: HashMap<u64, usize, Seed>,
 }
@@ -128,14 +131,15 @@ impl Worker {
     }
 
     async fn send_batch(self: &Rc<Self>, queue: &Rc<BatchQueue>, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
-        let Batch { keys, mut entries, calls, .. } = batch;
+        let Batch { keys, mut entries, calls, is_without_blocks, .. } = batch;
         let Some(latest) = calls.iter().map(|call| call.deadline.instant).max() else { return };
         let sent = self.local.begin_batch(calls);
         let attempt = Rc::<Attempt>::default();
         sent.calls().iter().for_each(|call| call.set_sent(&attempt));
         self.batch_sizes.push(sent.calls().len());
         let terms = self.keeper.terms(&mut entries, sent.calls());
-        let command = Command { keys, body: CommandBody::Batch(entries) };
+        let blocks = if is_without_blocks { Vec::new() } else { blocks_of(sent.calls(), &entries) };
+        let command = Command { keys, body: CommandBody::Batch(entries) }.with_blocks(blocks.into_iter(), true);
         let polled = self.busy_poll.call_sent();
         let mut batch = SentCommand { command, sent, terms, polled, attempt, permit };
         let reply = timeout_at(latest, self.topology.call(&batch.command, &batch.attempt, &mut batch.permit)).await;
@@ -221,16 +225,26 @@ impl Worker {
         Command { keys, body }: Command,
         calls: Vec<BatchedCall>,
     ) {
-        let CommandBody::Batch(entries) = body else { return };
+        let entries = body.into_entries();
         let mut calls = calls.into_iter().peekable();
         let batch = |(index, (key, entry)): (usize, (RedisKey, BatchEntry))| {
             let mut calls: Vec<_> = iter::from_fn(|| calls.next_if(|call| call.entry == index)).collect();
             calls.iter_mut().for_each(|call| call.entry = 0);
-            Batch { keys: vec![key], entries: vec![entry], calls, ..Batch::default() }
+            Batch { keys: vec![key], entries: vec![entry], calls, is_without_blocks: true, ..Batch::default() }
         };
         let batches = keys.into_iter().zip(entries).enumerate().map(batch);
         join_all(batches.map(|batch| self.send_batch(queue, batch, None))).await;
     }
+}
+
+/// The blocks of the entries of a batch, with the numbers of their calls. Charges have none.
+fn blocks_of(calls: &[BatchedCall], entries: &[BatchEntry]) -> Vec<(usize, u32, BlockRef)> {
+    let of_entry = |calls: &[BatchedCall]| {
+        let (index, block) = (calls[0].entry, calls[0].request().block?);
+        let entry = entries.get(index).filter(|entry| !entry.is_charge)?;
+        Some((index, entry.calls, block))
+    };
+    by_entry(calls).filter_map(of_entry).collect()
 }
 
 impl Batch {

@@ -62,6 +62,11 @@ impl Call {
         Self { action, requests, counter, keys, deadline, reply_to, direct: None, can_be_batched }
     }
 
+    /// Returns whether a denial of its first request blocks the key.
+    pub(crate) fn has_block(&self) -> bool {
+        self.requests.first().is_some_and(|request| request.as_request().block.is_some())
+    }
+
     pub(crate) fn requests(&self) -> Vec<Request<'_>> {
         self.requests.iter().map(OwnedRequest::as_request).collect()
     }

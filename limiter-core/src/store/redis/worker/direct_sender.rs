@@ -46,7 +46,7 @@ impl DirectSender {
     /// Sends a call, if it can be batched, does not need the worker, its server's connection is idle and the store
     /// decides alone. It does not wait.
     pub(crate) fn send(&self, call: &mut Call) {
-        if call.can_be_batched && !call.action.needs_worker() {
+        if call.can_be_batched && !call.action.needs_worker() && !call.has_block() {
             call.direct = self.try_send(call);
         }
     }

@@ -8,6 +8,7 @@
 //! and takes nothing in vain from a counter that all users share. A decision is allowed only if each group has granted
 //! its permits, in any order.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::take;
 use std::rc::Rc;
@@ -21,7 +22,7 @@ use super::call::{Call, Deadline};
 use crate::Error;
 use crate::request::{
     ChargeReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, Settlement, StoreReply,
-    sharing,
+    sharing, without_blocks,
 };
 use crate::run::join_all;
 use crate::store::redis::connection::managed::Attempt;
@@ -39,6 +40,8 @@ pub(crate) struct MultiSlotCall<'a> {
     /// The key of each request.
     pub(crate) keys: &'a RedisKeys,
     pub(crate) deadline: Deadline,
+    /// A server has refused the keys of one slot, which is being migrated. Calls of one counter each follow, without blocks.
+    pub(crate) is_split: Cell<bool>,
 }
 
 impl MultiSlotCall<'_> {
@@ -55,9 +58,7 @@ impl MultiSlotCall<'_> {
         let reply = self.call_script(action, self.requests, self.keys.as_slice().to_vec());
         match reply.await {
             Ok(reply) => Ok(reply),
-            Err(CallError::NeedsSplit(_)) => {
-                Box::pin(self.decide_by_group(call, split_by_key(group, self.keys.as_slice()))).await
-            }
+            Err(CallError::NeedsSplit(_)) => Box::pin(self.decide_by_group(call, self.split(group))).await,
             Err(CallError::Failed(error)) => Err(error),
         }
     }
@@ -67,7 +68,7 @@ impl MultiSlotCall<'_> {
             // As in one script call about several counters, no turn of a leaky bucket is waited for.
             Action::Take { .. } => self.take_by_group(call, Action::TAKE_NOW, groups).await,
             Action::TakeWithReports => self.take_by_group(call, Action::TakeWithReports, groups).await,
-            action @ (Action::Peek | Action::PeekWithReports | Action::Reset) => {
+            action @ (Action::Peek | Action::PeekWithReports | Action::FirstLook { .. } | Action::Reset) => {
                 let (replies, reports) = self.split_reports(self.call_each(|_| action.clone(), groups).await?);
                 Ok(DecisionReply::with_reports(merge_replies(&replies), reports))
             }
@@ -101,8 +102,8 @@ impl MultiSlotCall<'_> {
 
     /// Takes the permits group by group, each by `action`.
     async fn take_by_group(&self, call: &Call, action: Action, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
-        let has_reports = matches!(action, Action::TakeWithReports);
-        let peek = if has_reports { Action::PeekWithReports } else { Action::Peek };
+        let with_reports = matches!(action, Action::TakeWithReports);
+        let peek = Action::FirstLook { with_reports };
         let (mut peeked, mut reports) = self.split_reports(self.call_each(|_| peek.clone(), groups).await?);
         let before = merge_replies(&peeked);
         if !before.allowed {
@@ -128,10 +129,7 @@ impl MultiSlotCall<'_> {
                     return Ok(DecisionReply::with_reports(reply, reports));
                 }
                 Err(CallError::NeedsSplit(_)) => {
-                    split_by_key(&group, self.keys.as_slice())
-                        .into_iter()
-                        .rev()
-                        .for_each(|group| untaken.push_front(group));
+                    self.split(&group).into_iter().rev().for_each(|group| untaken.push_front(group));
                 }
                 Err(CallError::Failed(error)) => return Err(error),
             }
@@ -183,12 +181,18 @@ impl MultiSlotCall<'_> {
             for (group, result) in take(&mut groups).into_iter().zip(results) {
                 match result {
                     Ok(reply) => replies.push((group, reply)),
-                    Err(CallError::NeedsSplit(_)) => groups.extend(split_by_key(&group, self.keys.as_slice())),
+                    Err(CallError::NeedsSplit(_)) => groups.extend(self.split(&group)),
                     Err(CallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
             }
         }
         failure.map_or(Ok(replies), Err)
+    }
+
+    /// One group for each counter, so that none needs another split.
+    fn split(&self, group: &SlotGroup) -> Vec<SlotGroup> {
+        self.is_split.set(true);
+        group.split_by(|index| &self.keys.as_slice()[index].name)
     }
 
     /// Calls the script for one group.
@@ -204,8 +208,11 @@ impl MultiSlotCall<'_> {
         requests: &[Request<'_>],
         keys: Vec<RedisKey>,
     ) -> Result<DecisionReply, CallError> {
-        let Self { worker, deadline, .. } = self;
-        let command = Command::decide(action, requests, keys);
+        let Self { worker, deadline, is_split, .. } = self;
+        let command = match is_split.get() {
+            true => Command::decide(action, &without_blocks(requests), keys),
+            false => Command::decide(action, requests, keys),
+        };
         let (attempt, mut no_permit) = (Attempt::default(), None);
         let _polled = worker.busy_poll.call_sent();
         match timeout_at(deadline.instant, worker.topology.call(&command, &attempt, &mut no_permit)).await {
@@ -223,10 +230,6 @@ fn split_by_stamp(groups: &[SlotGroup], stamp: impl Fn(usize) -> u64) -> Vec<Slo
     groups.iter().flat_map(|group| group.split_by(&stamp)).collect()
 }
 
-/// One group for each Redis key, so that none needs another split.
-fn split_by_key(group: &SlotGroup, keys: &[RedisKey]) -> Vec<SlotGroup> {
-    group.split_by(|index| &keys[index].name)
-}
 
 /// The sort key of a group: first the number of such decisions that still fit, then the key, so that decisions about
 /// the same counters take them in the same order.
@@ -283,7 +286,8 @@ impl Drop for Reservation {
         spawn_local(async move {
             let requests: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
             let taken: Vec<_> = groups.iter().flat_map(|group| group.select(&requests)).collect();
-            let call = MultiSlotCall { worker: &worker, requests: &requests, keys: &keys, deadline };
+            let is_split = Cell::new(true);
+            let call = MultiSlotCall { worker: &worker, requests: &requests, keys: &keys, deadline, is_split };
             // If this fails, the permits come back when their window is over.
             let _ = call.refund_each(&stamps, u32::MAX, groups).await;
             // Calls may have been denied meanwhile.
@@ -332,7 +336,8 @@ fn merge_replies(replies: &[GroupReply]) -> StoreReply {
     let retries = replies.iter().map(|(_, reply)| reply.retry_after);
     // `None`, which is never, outweighs any time.
     let retry_after = retries.collect::<Option<Vec<_>>>().and_then(|retries| retries.into_iter().max());
-    StoreReply { allowed: denied.is_none(), request_index: index(&decisive), retry_after, ..decisive.1 }
+    let is_blocked = replies.iter().any(|(_, reply)| reply.is_blocked);
+    StoreReply { allowed: denied.is_none(), request_index: index(&decisive), retry_after, is_blocked, ..decisive.1 }
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ fn the_scripts_agree_with_the_memory_store_whatever_the_callers_clock_shows() {
         let calendars = CALENDARS[pick(&mut random, CALENDARS.len())];
         let max = 1 + u32::try_from(random.below(5)).expect("small");
         let limits = calendars.map(|calendar| format!("{max}/{calendar}").parse::<Limit>().expect(calendar));
-        memory.reset(&key, limits[0]);
+        memory.reset(&Request::new(&key, limits[0], 0));
         let period = limits[0].window_millis() * 1000;
         let mut receipts: Vec<u64> = Vec::new();
         for step in 0..100 {
@@ -125,7 +125,7 @@ fn the_scripts_agree_with_the_memory_store_whatever_the_callers_clock_shows() {
                 }
                 4 if random.below(8) == 0 => {
                     server.decide(&Action::Reset, request, lead);
-                    memory.reset(&key, limit);
+                    memory.reset(&Request::new(&key, limit, 0));
                 }
                 5..=7 => {
                     let reply = server.decide(&Action::TAKE_NOW, request, lead).reply;

@@ -38,7 +38,7 @@ impl LoadedScripts {
     fn with_sources(change: impl Fn(String) -> String) -> Self {
         let clock = ManualClock::new();
         let mut client = RedisServer::timeless().client().expect("the server accepts connections");
-        let [decide, batch, _] = sources(&Clock::Manual(clock.clone()));
+        let [decide, batch, ..] = sources(&Clock::Manual(clock.clone()));
         let digests = [decide, batch].map(|source| {
             let digest = client.call(&["SCRIPT", "LOAD", &change(source)]).expect("the server replies");
             String::from_utf8(digest.bytes()).expect("a digest is text")

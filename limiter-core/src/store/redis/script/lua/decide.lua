@@ -49,6 +49,7 @@
 -- and another module has
 --   load(key, window)                returns the counter; nil and an error if there is none
 --   store(counter)                   writes the counter with its expiry; returns the error if the server rejects it
+-- `denials`, which blocks.lua gives, gets the indices of the requests whose counters deny and are not final.
 local FIELDS, EXPIRY_SLACK_MS = 5, 500
 
 local operation, mark = ARGV[1], nil
@@ -109,6 +110,9 @@ local function evaluate()
     end
     local module = request.algorithm
     local allowed, remaining, fits_at, resets_at, waits = module.evaluate(counters[request.id], request)
+    if denials and not allowed and fits_at then
+      denials[index] = true
+    end
     if not denied and (not allowed or not deciding or remaining < least) then
       denied, deciding, least, reset_at, delay = not allowed, index, remaining, resets_at * module.scale, waits or 0
     end

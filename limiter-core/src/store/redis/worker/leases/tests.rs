@@ -37,6 +37,7 @@ const ENTRY: BatchEntryReply = BatchEntryReply {
     reset_after: Duration::from_secs(1),
     stamp: 1_000_000,
     overdraft: None,
+    is_blocked: false,
 };
 
 /// A worker that is connected, and one key.
