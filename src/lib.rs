@@ -69,9 +69,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use limiter_core::{
-    Algorithm, Allowed, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure, Health,
-    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, LostSlots, Mode, Named, OnError,
-    OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
+    Algorithm, Allowed, Block, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure,
+    Health, HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, LostSlots, Mode, Named,
+    OnError, OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http,
+    sites,
 };
 
 #[cfg(feature = "calendar")]

@@ -1,8 +1,6 @@
 //! The decision about a call: allowed or denied, with its details.
 
-use std::error::Error as StdError;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +69,10 @@ macro_rules! detail_getters {
     };
 }
 
+mod denied;
+
+pub use denied::Denied;
+
 /// The decision about a call: allowed or denied. A denial is a value, not an error.
 #[must_use = "an unused decision limits nothing"]
 #[derive(Clone, Debug)]
@@ -118,7 +120,7 @@ impl Decision {
         match self {
             Self::Allowed(allowed) => {
                 let description = allowed.description().cloned().map(Rare::new).unwrap_or_default();
-                Denied { details: allowed.details, retry_after: Some(ceil_micros(retry_after)), description }
+                Denied::new(allowed.details, Some(ceil_micros(retry_after))).with_description(description)
             }
             Self::Denied(denied) => denied,
         }
@@ -226,16 +228,6 @@ impl AllowedExtras {
     }
 }
 
-/// The denial of a call: the limit is reached, and nothing was taken or written.
-#[derive(Clone)]
-pub struct Denied {
-    details: Details,
-    /// Microseconds; `None` for never.
-    retry_after: Option<u64>,
-    /// None unless the limiter exposes keys, or the caller has asked for several limits.
-    description: Rare<Description>,
-}
-
 /// The details that both decisions share. Kept small, because a decision is moved a few times before it is returned.
 #[derive(Clone, Copy)]
 struct Details {
@@ -251,8 +243,6 @@ struct Details {
     source: Source,
     /// The rule is in shadow mode.
     is_shadow: bool,
-    /// The key is blocked.
-    is_blocked: bool,
 }
 
 impl Allowed {
@@ -327,8 +317,7 @@ impl Allowed {
     pub(crate) fn without_limit(name: &'static str, limit: Limit, source: Source) -> Self {
         let remaining = limit.max_cost();
         let (reset_after, decided_at) = (0, 0);
-        let details =
-            Details { remaining, reset_after, decided_at, source, ..Details::of_request(name, 0, limit) };
+        let details = Details { remaining, reset_after, decided_at, source, ..Details::of_request(name, 0, limit) };
         Self { details, receipt: None, extras: Rare::NONE }
     }
 
@@ -359,100 +348,6 @@ impl Allowed {
     }
 }
 
-impl Denied {
-    detail_getters!();
-
-    fn details(&self) -> &Details {
-        &self.details
-    }
-
-    fn description(&self) -> Option<&Description> {
-        self.description.get()
-    }
-
-    fn exposed_key(&self) -> Option<&str> {
-        self.description()?.key.as_deref()
-    }
-
-    /// The index of the request that denied the decision: the first, if several did.
-    pub(crate) fn request_index(&self) -> usize {
-        self.details.request_index.into()
-    }
-
-    /// The name that lives until the process ends.
-    pub(crate) fn static_name(&self) -> &'static str {
-        self.details.name
-    }
-
-    /// Adds the key that the denial describes, in the form that users see.
-    pub(crate) fn set_key(&mut self, encoded: String) {
-        self.description.get_or_insert_default().key = Some(encoded);
-    }
-
-    /// The [`retry_after`](Denied::retry_after) of a [final](Denied::is_final) denial: 136 years. An `Instant` plus
-    /// this duration does not overflow.
-    pub const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
-
-    /// The time until this call would be allowed, without further calls.
-    ///
-    /// It is exact if a store decided, and at most a second if a failure policy did. For a denial that
-    /// [is final](Denied::is_final) it is [`NEVER`](Denied::NEVER).
-    ///
-    /// It is not rounded to seconds or milliseconds. For a client that can only wait for whole seconds there is
-    /// [`retry_after_secs`](Denied::retry_after_secs).
-    #[must_use]
-    pub fn retry_after(&self) -> Duration {
-        self.retry_after.map_or(Self::NEVER, Duration::from_micros)
-    }
-
-    /// The [`retry_after`](Denied::retry_after) in whole seconds, rounded up, and at least 1: the value of the HTTP
-    /// header `Retry-After`.
-    ///
-    /// The part below 1 ms is dropped first. Permits come back at a whole millisecond of the store's clock, up to 1 ms
-    /// after a window, and a window of 60 s is no reason for 61.
-    ///
-    /// For a denial that [is final](Denied::is_final) it is 4 294 967 295, the seconds of [`NEVER`](Denied::NEVER).
-    /// Leave the header out then.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use rate_limited::{Decision, Key, Limiter};
-    ///
-    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("getId"), "1/10s".parse()?);
-    /// limiter.check_blocking(&key, &limit)?;
-    /// if let Decision::Denied(denied) = limiter.check_blocking(&key, &limit)? {
-    ///     println!("Retry-After: {}", denied.retry_after_secs());
-    ///     assert!(denied.retry_after_secs() >= 1);
-    /// }
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    #[must_use]
-    pub fn retry_after_secs(&self) -> u64 {
-        let retry_after = self.retry_after();
-        (retry_after.as_secs() + u64::from(retry_after.subsec_millis() > 0)).max(1)
-    }
-
-    /// The [`retry_after`](Denied::retry_after) in whole milliseconds, rounded up; `None` for a denial that
-    /// [is final](Denied::is_final).
-    pub(crate) fn retry_after_millis(&self) -> Option<u64> {
-        self.retry_after.map(|micros| micros.div_ceil(1_000))
-    }
-
-    /// Returns `true` if no wait helps: the call costs more than the limit ever allows, or its rule [denies every
-    /// call](crate::Mode::Deny).
-    #[must_use]
-    pub fn is_final(&self) -> bool {
-        self.retry_after.is_none()
-    }
-
-    /// Returns `true` if the key is [blocked](crate::Rule::block): by this denial, or by an earlier one. `retry_after` is the
-    /// end of the block.
-    #[must_use]
-    pub fn is_blocked(&self) -> bool {
-        self.details.is_blocked
-    }
-}
-
 impl Decision {
     /// The decision from the memory store's reply to a single request.
     #[inline]
@@ -465,11 +360,13 @@ impl Decision {
         let Outcome { allowed, remaining, retry_at, reset_at, .. } = reply.outcome;
         let (reset_after, decided_at) = (reply.until(reset_at), reply.now.micros());
         let (limit, source) = (request.limit, Source::Store);
-        let details =
-            Details { remaining, reset_after, decided_at, source, is_blocked: reply.is_blocked, ..Details::of_request(name, 0, limit) };
+        let details = Details { remaining, reset_after, decided_at, source, ..Details::of_request(name, 0, limit) };
         if !allowed {
             let retry_after = retry_at.map(|at| reply.until(at));
-            return Self::Denied(Denied { details, retry_after, description: Rare::NONE });
+            return Self::Denied(match retry_after {
+                Some(retry_after) if reply.is_blocked => Denied::blocked(details, retry_after),
+                retry_after => Denied::new(details, retry_after),
+            });
         }
         let receipt = Some(match reply.entry {
             Some(entry) => Claim::for_memory_entry(limiter_id, entry, request.cost),
@@ -490,25 +387,17 @@ impl fmt::Debug for Allowed {
     }
 }
 
-impl fmt::Debug for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let retry_after = self.retry_after.map(Duration::from_micros);
-        self.details.debug(&mut f.debug_struct("Denied")).field("retry_after", &retry_after).finish()
-    }
-}
-
 impl Details {
     /// The details of a request that nothing has decided.
     #[inline]
     fn of_request(name: &'static str, request_index: u16, limit: Limit) -> Self {
         let (remaining, reset_after, decided_at) = (0, 0, 0);
-        let (is_shadow, is_blocked) = (false, false);
-        let source = Source::Policy;
-        Self { name, request_index, limit, remaining, reset_after, decided_at, source, is_shadow, is_blocked }
+        let (source, is_shadow) = (Source::Policy, false);
+        Self { name, request_index, limit, remaining, reset_after, decided_at, source, is_shadow }
     }
 
     fn debug<'a, 'b, 'c>(&self, debug: &'c mut fmt::DebugStruct<'a, 'b>) -> &'c mut fmt::DebugStruct<'a, 'b> {
-        let Self { name, request_index: _, limit, remaining, reset_after, decided_at: _, source, is_shadow: _, is_blocked: _ } = self;
+        let Self { name, request_index: _, limit, remaining, reset_after, decided_at: _, source, is_shadow: _ } = self;
         debug
             .field("name", name)
             .field("limit", limit)
@@ -516,65 +405,6 @@ impl Details {
             .field("reset_after", &Duration::from_micros(*reset_after))
             .field("source", source)
     }
-}
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Details { name, limit, source, .. } = self.details;
-        match (source, self.retry_after_millis()) {
-            (Source::Mode, _) => write!(f, "the rate limit `{name}` denies every call: its mode is `deny`"),
-            (_, None) => write!(f, "the call costs more than the rate limit `{name}` of {limit} ever allows"),
-            (_, Some(millis)) if self.details.is_blocked => {
-                let (seconds, rest) = (millis / 1000, millis % 1000);
-                write!(f, "blocked by the rate limit `{name}` of {limit}: retry after {seconds}.{rest:03}s")
-            }
-            (Source::Policy, Some(_)) => write!(f, "the rate limit `{name}` of {limit} cannot be checked: denied"),
-            (_, Some(millis)) => {
-                write!(f, "rate limit `{name}` of {limit} reached: retry after {}.{:03}s", millis / 1000, millis % 1000)
-            }
-        }
-    }
-}
-
-impl StdError for Denied {}
-
-impl Denied {
-    /// Returns [`retry_after`](Denied::retry_after) and a random part of `by`, so that callers who were denied together
-    /// do not return together.
-    ///
-    /// The sum is at least `retry_after`, and less than `retry_after` and `by` unless `by` is zero. For a denial that
-    /// [is final](Denied::is_final) it is [`NEVER`](Denied::NEVER). The randomness is not for secrets.
-    ///
-    /// ```
-    /// # use limiter_core as rate_limited;
-    /// use std::time::Duration;
-    ///
-    /// use rate_limited::{Decision, Key, Limiter};
-    ///
-    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("getId"), "1/10s".parse()?);
-    /// limiter.check_blocking(&key, &limit)?;
-    /// if let Decision::Denied(denied) = limiter.check_blocking(&key, &limit)? {
-    ///     let pause = denied.retry_after_spread(Duration::from_secs(5));
-    ///     assert!(denied.retry_after() <= pause && pause < denied.retry_after() + Duration::from_secs(5));
-    /// }
-    /// # Ok::<(), rate_limited::Error>(())
-    /// ```
-    #[must_use]
-    pub fn retry_after_spread(&self, by: Duration) -> Duration {
-        if self.is_final() {
-            return Self::NEVER;
-        }
-        // Each state of the standard library's hash maps has other keys.
-        let random = RandomState::new().build_hasher().finish();
-        let part = by.as_nanos().saturating_mul(u128::from(random)) >> u64::BITS;
-        self.retry_after().saturating_add(nanos(part))
-    }
-}
-
-fn nanos(nanos: u128) -> Duration {
-    const NANOS_PER_SECOND: u128 = 1_000_000_000;
-    let seconds = u64::try_from(nanos / NANOS_PER_SECOND).unwrap_or(u64::MAX);
-    Duration::new(seconds, u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or(0))
 }
 
 #[cfg(all(test, not(limiter_loom)))]

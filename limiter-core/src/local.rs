@@ -13,12 +13,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Source;
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::request::settlement::{self, CounterChange};
 use crate::request::sharing::in_memory;
 use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreReply, sharing};
-use crate::Source;
 
 pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;

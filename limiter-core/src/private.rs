@@ -28,8 +28,8 @@ pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
-    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, block, captured_value, concurrent, concurrent_of, counted_by, key,
-    limit, limit_from, limit_of, limiter,
+    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, block, captured_value, concurrent, concurrent_of,
+    counted_by, key, limit, limit_from, limit_of, limiter,
 };
 
 /// Returns the error of an option that is out of its range.

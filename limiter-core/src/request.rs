@@ -249,7 +249,11 @@ impl StoreReply {
         // `None`, which is never, outweighs any time.
         let retries = replies.iter().map(|reply| reply.retry_after).collect::<Option<Vec<_>>>();
         let is_blocked = replies.iter().any(|reply| reply.is_blocked);
-        Self { retry_after: retries.map(|retries| retries.into_iter().max().unwrap_or_default()), is_blocked, ..*decisive }
+        Self {
+            retry_after: retries.map(|retries| retries.into_iter().max().unwrap_or_default()),
+            is_blocked,
+            ..*decisive
+        }
     }
 }
 

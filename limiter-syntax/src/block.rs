@@ -145,11 +145,16 @@ mod tests {
 
     #[test]
     fn texts_round_trip() {
-        for text in ["10m", "1m x2 up to 1d", "1m x1.5 up to 1d extended", "20s extended", "1s500ms", "1s x1.25 up to 2s"] {
+        for text in
+            ["10m", "1m x2 up to 1d", "1m x1.5 up to 1d extended", "20s extended", "1s500ms", "1s x1.25 up to 2s"]
+        {
             let block = parse_block(text).unwrap_or_else(|problem| panic!("{text}: {problem:?}"));
             assert_eq!(block.to_string(), text);
         }
-        assert_eq!(parse_block("1min x2 up to 1min"), Ok(BlockText { factor_thousandths: 2000, ..BlockText::constant(60_000) }));
+        assert_eq!(
+            parse_block("1min x2 up to 1min"),
+            Ok(BlockText { factor_thousandths: 2000, ..BlockText::constant(60_000) })
+        );
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use rate_limited::{Allowed, Block, Decision, Denied, ErrorKind, Key, Limit, Limiter, Mode, Rule, RuleSet, rate_limited};
+use limiter_testkit::RedisServer;
+use rate_limited::{Allowed, Block, Decision, Denied, ErrorKind, Key, Limiter, Mode, Rule, RuleSet};
 
-use crate::support::{Subject, key, limit, on_every_store};
+use crate::support::{Subject, builder_for, key, limit, on_every_store};
 
 on_every_store! {
     the_first_denial_blocks_the_key_until_the_end,
@@ -19,7 +20,6 @@ on_every_store! {
     a_rule_without_a_block_ignores_those_of_others,
     a_rule_of_a_decision_about_several_blocks_its_own_key,
     calls_of_several_rules_are_blocked_together,
-    reports_are_those_of_the_limits,
     a_shadow_rule_reports_its_blocks,
 }
 
@@ -234,20 +234,6 @@ async fn calls_of_several_rules_are_blocked_together(subject: Subject) {
     assert_eq!((denied.name(), denied.retry_after()), ("two", 5 * SECOND));
 }
 
-async fn reports_are_those_of_the_limits(subject: Subject) {
-    with_rules(&subject.limiter, &[("login", login(&["3/min", "100/h"], "10s"))]);
-    let (key, any) = (key("a"), limit("1/h"));
-    assert!(check_n(&subject, "login", &key, 3).await.is_allowed());
-    for _ in 0..2 {
-        let (_, limits) = rate_limited::http::collect_limits(async {
-            subject.limiter.named("login").check(&key, &any).await.expect("the store answers")
-        })
-        .await;
-        let left: Vec<_> = limits.iter().map(|state| state.remaining()).collect();
-        assert_eq!(left, [0, 97]);
-    }
-}
-
 async fn a_shadow_rule_reports_its_blocks(subject: Subject) {
     with_rules(&subject.limiter, &[("login", login(&["1/s"], "1min").mode(Mode::Shadow))]);
     let key = key("a");
@@ -259,6 +245,23 @@ async fn a_shadow_rule_reports_its_blocks(subject: Subject) {
     }
     with_rules(&subject.limiter, &[("login", login(&["1/s"], "1min"))]);
     assert!(denied(&subject, &key).await.is_blocked(), "the rule goes on with the block");
+}
+
+#[tokio::test]
+async fn a_blocked_decision_has_each_limit_of_the_call() {
+    for builder in [Limiter::builder(), builder_for(RedisServer::shared())] {
+        let limiter = builder.report_limits(true).connect().await.expect("a store");
+        with_rules(&limiter, &[("login", login(&["3/min", "100/h"], "1min"))]);
+        let (key, any) = (key("a"), limit("1/h"));
+        let named = limiter.named("login");
+        assert!(named.check_n(&key, &any, 3).await.expect("the store answers").is_allowed());
+        for _ in 0..2 {
+            let decision = named.check(&key, &any).await.expect("the store answers");
+            let left: Vec<_> = decision.limits().map(|state| state.remaining()).collect();
+            assert_eq!(left, [0, 97]);
+            assert!(decision.into_result().expect_err("a denial").is_blocked());
+        }
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod algorithms;
 mod attack;
 mod attribute;
 mod blocking;
+mod blocks;
 mod budgets;
 mod calendar;
 mod cancel;

@@ -36,7 +36,9 @@ impl BlockedKeys {
         let mut blocks = lock(self.shard(key));
         let (state, _) = blocks.get_mut(&(key.clone(), block.rule()))?;
         let end = state.end_if_in_force(now.floor_millis())?;
-        let Some(extended) = state.extended(block.block(), now.ceil_millis()).filter(|_| takes) else { return Some(end) };
+        let Some(extended) = state.extended(block.block(), now.ceil_millis()).filter(|_| takes) else {
+            return Some(end);
+        };
         *state = extended;
         Some(extended.end)
     }
@@ -55,7 +57,8 @@ impl BlockedKeys {
         let end = now.ceil_millis().saturating_add(left);
         let recorded = |last: Option<BlockState>| {
             // The length is known at the beginning alone. Until it is over, the time that is left only shrinks.
-            let length = last.filter(|last| last.end_if_in_force(now.floor_millis()).is_some()).map_or(0, |last| last.length);
+            let length =
+                last.filter(|last| last.end_if_in_force(now.floor_millis()).is_some()).map_or(0, |last| last.length);
             BlockState { end, length: length.max(left) }
         };
         self.set(key, block, now, recorded);

@@ -145,17 +145,16 @@ impl DecisionContext<'_> {
         let &CountedReply { ref reply, source, .. } = counted;
         let &StoreReply { remaining, stamp: decided_at, request_index, .. } = reply;
         let reset_after = ceil_micros(reply.reset_after);
-        let is_blocked = reply.is_blocked;
-        let details = Details { remaining, reset_after, decided_at, source, is_blocked, ..self.details(request_index) };
+        let details = Details { remaining, reset_after, decided_at, source, ..self.details(request_index) };
         if reply.allowed {
             let for_reports = |per_request| AllowedExtras::for_reports(per_request, self.has_observed());
             let extras = counted.per_request.as_ref().map(for_reports).unwrap_or_default();
             Decision::Allowed(Allowed { details, receipt: receipt(), extras })
         } else {
-            Decision::Denied(Denied {
-                details,
-                retry_after: reply.retry_after.map(ceil_micros),
-                description: Rare::NONE,
+            let retry_after = reply.retry_after.map(ceil_micros);
+            Decision::Denied(match retry_after {
+                Some(retry_after) if reply.is_blocked => Denied::blocked(details, retry_after),
+                retry_after => Denied::new(details, retry_after),
             })
         }
     }
@@ -175,9 +174,7 @@ impl DecisionContext<'_> {
     fn failed_open(&self) -> Decision {
         let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
         match self.enforced().iter().position(is_impossible) {
-            Some(index) => {
-                Decision::Denied(Denied { details: self.details(index), retry_after: None, description: Rare::NONE })
-            }
+            Some(index) => Decision::Denied(Denied::new(self.details(index), None)),
             None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, extras: Rare::NONE }),
         }
     }
@@ -187,7 +184,7 @@ impl DecisionContext<'_> {
         let details = self.details(0);
         let retry_after =
             Some(ceil_micros(Duration::from_millis(details.limit.window_millis()).min(Duration::from_secs(1))));
-        Denied { details, retry_after, description: Rare::NONE }
+        Denied::new(details, retry_after)
     }
 
     /// The denial of a call that may be sent after a pause, from now until its end.
@@ -195,16 +192,12 @@ impl DecisionContext<'_> {
         let (now, end) = (ceil_micros(pause.start), ceil_micros(pause.end));
         let (source, retry_after) = (Source::DeniedUntil, end.saturating_sub(now));
         let details = Details { source, reset_after: retry_after, decided_at: now, ..self.details(0) };
-        Denied { details, retry_after: Some(retry_after), description: Rare::NONE }
+        Denied::new(details, Some(retry_after))
     }
 
     /// The final denial of a rule that denies every call.
     pub(crate) fn denied_by_mode(&self) -> Denied {
-        Denied {
-            details: Details { source: Source::Mode, ..self.details(0) },
-            retry_after: None,
-            description: Rare::NONE,
-        }
+        Denied::new(Details { source: Source::Mode, ..self.details(0) }, None)
     }
 
     /// The name of a request's rule.

@@ -3,7 +3,7 @@ use crate::{Key, Limiter, ManualClock};
 
 fn denied(retry_after: Option<u64>) -> Denied {
     let details = Details { source: Source::Store, ..Details::of_request(DIRECT_CALL, 0, Limit::WIDEST) };
-    Denied { details, retry_after, description: Rare::NONE }
+    Denied::new(details, retry_after)
 }
 
 #[test]

@@ -5,15 +5,15 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Limit;
 #[cfg(all(test, feature = "redis", feature = "test-util", not(limiter_loom)))]
 use crate::Source;
 use crate::clock::Clock;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
 use crate::request::settlement::{self, CounterChange};
-use crate::request::{without_blocks, DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, sharing};
+use crate::request::{DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, sharing, without_blocks};
 use crate::store::memory::MemoryStore;
-use crate::Limit;
 
 /// The limiter that decides while the store cannot.
 ///
@@ -147,7 +147,9 @@ impl Standby {
 
     /// Records a block that the store has begun, as its reply says.
     pub(crate) fn record_block(&self, requests: &[Request<'_>], reply: &StoreReply) {
-        if let (true, Some(request), Some(left)) = (reply.is_blocked, requests.get(reply.request_index), reply.retry_after) {
+        if let (true, Some(request), Some(left)) =
+            (reply.is_blocked, requests.get(reply.request_index), reply.retry_after)
+        {
             self.mirror.record_block(request, left);
         }
     }

@@ -118,7 +118,8 @@ impl MemoryStore {
         let now = self.clock.now();
         let before = locked.peek(requests, now);
         let (enforced, observed) = before.split_at(sharing::enforced(requests));
-        let reply = blocked.unwrap_or_else(|| self.begin_blocks(requests, enforced, merge_outcomes(enforced, now), now));
+        let reply =
+            blocked.unwrap_or_else(|| self.begin_blocks(requests, enforced, merge_outcomes(enforced, now), now));
         if !reply.allowed {
             if let Some(per_request) = per_request {
                 per_request.reports = locked.reports(requests, now);

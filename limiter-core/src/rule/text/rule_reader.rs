@@ -100,7 +100,8 @@ fn block_of_parts(entry: &TextEntry<'_>) -> Result<Block, Mistake> {
             "factor" => {
                 let text = found(part.value()).to_string();
                 let number = parse_factor(text.trim_matches('`'));
-                let wrong = || part.wrong("a number from 1 to 1000 with at most three decimals", "one such as `2` or `1.5`");
+                let wrong =
+                    || part.wrong("a number from 1 to 1000 with at most three decimals", "one such as `2` or `1.5`");
                 factor = Some(number.ok_or_else(wrong)?);
             }
             "extend" => is_extended = flag(&part)?,
@@ -108,7 +109,8 @@ fn block_of_parts(entry: &TextEntry<'_>) -> Result<Block, Mistake> {
         }
     }
     let mistake = |problem: String| config_error(problem, entry.at());
-    let time = time.ok_or_else(|| mistake(format!("`block` must have a `time`, got a table without one: write {fix}")))?;
+    let time =
+        time.ok_or_else(|| mistake(format!("`block` must have a `time`, got a table without one: write {fix}")))?;
     let text = BlockText::from_parts(time, factor, most, is_extended);
     text.map(Block::of_text).map_err(|problem| mistake(block::problem_text(problem, "other parts")))
 }

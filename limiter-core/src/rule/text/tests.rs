@@ -163,7 +163,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nrate = \"5/s\"",
             "line 2, column 1: `rate` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `key` or `override`, or remove it; \
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key` or `override`, or remove it; \
              a newer version may have more",
         ),
         (
@@ -430,7 +430,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nlimit = \"50 concurrent\"\nwindow = \"10s\"",
             "line 3, column 1: `window` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `key` or `override`, or \
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key` or `override`, or \
              remove it; a newer version may have more",
         ),
         (

@@ -249,7 +249,9 @@ impl Worker {
         let decision = MultiSlotCall { worker: self, requests: &requests, keys: &call.keys, deadline, is_split };
         match &call.action {
             Action::Take { .. } | Action::TakeWithReports => self.take(call, decision, groups).await,
-            Action::Peek | Action::PeekWithReports | Action::FirstLook { .. } => self.peek(call, decision, groups).await,
+            Action::Peek | Action::PeekWithReports | Action::FirstLook { .. } => {
+                self.peek(call, decision, groups).await
+            }
             Action::Charge => self.charge(call, decision, groups).await,
             Action::Refund(info) => self.refund(call, info, decision, groups).await,
             Action::Settle(settlement) => match settlement.once {

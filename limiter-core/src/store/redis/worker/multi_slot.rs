@@ -230,7 +230,6 @@ fn split_by_stamp(groups: &[SlotGroup], stamp: impl Fn(usize) -> u64) -> Vec<Slo
     groups.iter().flat_map(|group| group.split_by(&stamp)).collect()
 }
 
-
 /// The sort key of a group: first the number of such decisions that still fit, then the key, so that decisions about
 /// the same counters take them in the same order.
 fn take_order((group, reply): &GroupReply, requests: &[Request<'_>], keys: &[RedisKey]) -> (u32, RedisKey) {
