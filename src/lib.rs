@@ -70,7 +70,7 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure, Health,
-    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, LostSlots, Mode, Named, OnError,
+    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, LimitUsage, Limiter, LostSlots, Mode, Named, OnError,
     OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
 };
 

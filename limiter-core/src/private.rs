@@ -3,6 +3,7 @@
 mod rules;
 mod values;
 mod calendar;
+mod plan;
 mod call;
 mod outcome;
 mod permit;
@@ -24,6 +25,7 @@ pub use calendar::CalendarLimit;
 pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;
+pub use plan::{PlanName, PlanOfCall, plan};
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};

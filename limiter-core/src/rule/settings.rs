@@ -98,7 +98,7 @@ impl Settings {
         self.layout = self.layout.or(rule.layout);
     }
 
-    /// Adds the settings of an override in a lower level. If its limits are hidden, so is what belongs to them.
+    /// Adds the settings of an override or a plan in a lower level. If its limits are hidden, so is what belongs to them.
     pub(crate) fn add_override(&mut self, rule: &Rule, origin: Origin) {
         match self.limits_origin {
             None => self.add(rule, origin),
@@ -110,6 +110,12 @@ impl Settings {
     fn add_policies(&mut self, rule: &Rule) {
         self.mode = self.mode.or(rule.mode);
         self.call = self.call.or(rule.call);
+    }
+
+    /// Returns the settings with the limits of others, and with what belongs to those.
+    pub(crate) fn with_limits_of(self, other: &Self) -> Self {
+        let Self { limits, limits_origin, algorithm, burst, layout, .. } = other.clone();
+        Self { limits, limits_origin, algorithm, burst, layout, ..self }
     }
 
     /// Adds the defaults, after the settings of all levels and the attribute.

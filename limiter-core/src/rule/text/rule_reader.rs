@@ -7,6 +7,7 @@ use limiter_syntax::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::plan_reader::plan_names;
 use super::{Mistake, config_error};
 use crate::rule::format::{
     FLAG, FLAG_FIX, FieldNames, Found, MAX_OVERRIDES, both_limits_problem, both_matches_problem, burst_problem,
@@ -352,6 +353,7 @@ pub(super) fn rule(rule: &TextEntry<'_>, overrides: &mut OverrideReader<'_>) -> 
         match entry.name {
             "key" => reader.rule.key = Some(text(&entry, "key = \"user:{user_id}\"")?.to_owned()),
             "override" => reader.rule.overrides = overrides.read(&entry)?,
+            "plans" => reader.rule.plans = Some(plan_names(&entry)?),
             _ if reader.read(&entry)? => {}
             _ => return Err(entry.unknown(&FieldNames::of_rule())),
         }

@@ -115,6 +115,7 @@ fn every_setting_of_one_value_has_a_row() {
         call: CallSettings { on_error: _, deadline: _, leases: _, postpaid: _ },
         overrides: _,
         key: _,
+        plans: _,
         place: _,
     } = Rule::new();
     let names: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
