@@ -39,6 +39,7 @@ mod observers;
 mod oracle;
 mod outage;
 mod overflow;
+mod plans;
 mod processes;
 mod receipts;
 mod recipes;

@@ -1,4 +1,3 @@
-use crate::limiter::tests::Warnings;
 use crate::{Decision, Key, KeyMatch, Limit, Limiter, Mode, Rule, RuleSet};
 
 fn limit(text: &str) -> Limit {
@@ -62,8 +61,8 @@ fn a_call_without_any_limit_has_that_of_the_smallest_plan() {
         let usage = limiter.named("api").plan("d").usage_blocking(&Key::new("a")).expect("memory");
         usage.iter().map(|usage| usage.limit().to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(in_order(["100/d", "10/d", "50/d"]), ["10/1d"]);
-    assert_eq!(in_order(["100/d", "10/s", "50 concurrent"]), ["100/1d"], "the slowest");
+    assert_eq!(in_order(["100/d", "10/d", "50/d"]), ["10/d"]);
+    assert_eq!(in_order(["100/d", "10/s", "50 concurrent"]), ["100/d"], "the slowest");
     assert_eq!(in_order(["7 concurrent", "3 concurrent", "5 concurrent"]), ["3 concurrent"]);
     // A plan that is off limits nothing, and one without limits has those of the rule.
     let set = RuleSet::new().plan("all", rule("1/d").mode(Mode::Off)).plan("free", rule("10/d"));
@@ -154,7 +153,7 @@ fn mistakes_of_a_text_have_their_places() {
 #[cfg(feature = "rules")]
 #[test]
 fn the_text_of_plans_is_written_and_read() {
-    let text = "[plans.\"free plan\"]\nlimit = \"10/1d\"\n\n[plans.pro]\nlimit = \"100/1d\"\nmode = \"shadow\"\n\n\
+    let text = "[plans.\"free plan\"]\nlimit = \"10/d\"\n\n[plans.pro]\nlimit = \"100/d\"\nmode = \"shadow\"\n\n\
                 [rules.api]\nplans = [\"free plan\", \"pro\"]\n";
     let set: RuleSet = text.parse().expect("valid");
     assert_eq!(set.to_string(), text);
@@ -170,7 +169,6 @@ fn a_contradiction_of_a_plan_and_its_rule_is_an_error() {
     assert!(error.contains("the plan `pro` of the rule `api`"), "{error}");
 }
 
-/// The log of calls is written on a thread of its own.
 #[test]
 fn plans_of_several_windows_are_found() {
     let problems = |set: RuleSet| {
@@ -182,7 +180,7 @@ fn plans_of_several_windows_are_found() {
     let found = problems(set.rule("api", Rule::new().plans(["free", "pro"])));
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("the plan `old` has no effect, because no rule names it"), "{found:?}");
-    let expected = "a change between the plans `free` (10/1d) and `pro` (10/1h) of the rule `api` starts new counts";
+    let expected = "a change between the plans `free` (10/d) and `pro` (10/h) of the rule `api` starts new counts";
     assert!(found[1].starts_with(expected), "{found:?}");
 }
 
@@ -214,10 +212,9 @@ fn the_usage_of_a_smaller_plan_shows_what_counts_beyond_it() {
     };
     assert_eq!(numbers("pro"), [(60, 40, 0)]);
     assert_eq!(numbers("free"), [(60, 0, 50)]);
-    assert_eq!(api.plan("free").usage_blocking(&key).expect("memory")[0].to_string(), "10/1d: 60 used, 50 beyond the limit");
+    assert_eq!(api.plan("free").usage_blocking(&key).expect("memory")[0].to_string(), "10/d: 60 used, 50 beyond the limit");
     let error = limiter.named("another").usage_blocking(&key).expect_err("no limit").to_string();
     assert!(error.contains("the rule `another` must have a limit in a set of rules"), "{error}");
     let usage = limiter.named("another").usage_or_blocking(&key, &own).expect("memory");
     assert_eq!((usage[0].used(), usage[0].limit()), (60, own));
-    let _ = Warnings::default();
 }
