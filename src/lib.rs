@@ -70,8 +70,9 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure, Health,
-    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, LimitUsage, Limiter, LostSlots, Mode, Named, OnError,
-    OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http, sites,
+    HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, LimitUsage, Limiter, LostSlots, Mode, Named,
+    OnError, OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http,
+    sites,
 };
 
 #[cfg(feature = "calendar")]

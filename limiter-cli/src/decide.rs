@@ -157,7 +157,11 @@ pub(crate) async fn peek(arguments: &PeekArguments, connection: &Connection, out
 }
 
 /// Shows the use of each limit of a key.
-pub(crate) async fn usage(arguments: &PeekArguments, connection: &Connection, output: &Output) -> Result<Exit, Failure> {
+pub(crate) async fn usage(
+    arguments: &PeekArguments,
+    connection: &Connection,
+    output: &Output,
+) -> Result<Exit, Failure> {
     connection.require_shared("usage")?;
     let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
     let limits = target.rule().usage_or(&target.key, &target.default_limit).await?;

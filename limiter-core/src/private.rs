@@ -25,9 +25,9 @@ pub use calendar::CalendarLimit;
 pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;
-pub use plan::{PlanName, PlanOfCall, plan};
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
+pub use plan::{PlanName, PlanOfCall, plan};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
     LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, concurrent, concurrent_of, counted_by, key,

@@ -14,9 +14,9 @@ use crate::http::Fields;
 pub use crate::limiter::OpenCall;
 use crate::limiter::{Inside, decision_of};
 use crate::local::StoreTicket;
+pub use crate::private::PlanOfCall;
 use crate::request::{CallOptions, CallSettings, Request};
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RegisteredRule, RuleUse, ServiceRule};
-pub use crate::private::PlanOfCall;
 pub use crate::until_done::UntilDone;
 use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
 
@@ -198,7 +198,10 @@ impl TowerRule {
         let LimitedRequest { key, form, cost, postpaid, plan, .. } = *request;
         let (name, limits) = (self.decision_name(), OwnLimits::Layer(limits));
         let own = CallSettings { postpaid, ..CallSettings::NONE };
-        (RuleUse { rule_index: 0, name, key, limits, cost, own, customer_plan: plan.customer_plan() }, self.service_rule(form))
+        (
+            RuleUse { rule_index: 0, name, key, limits, cost, own, customer_plan: plan.customer_plan() },
+            self.service_rule(form),
+        )
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {

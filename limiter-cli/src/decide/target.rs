@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rate_limited::{Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, RuleInForce, RuleSet, SharedRules, Source};
+use rate_limited::{
+    Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, RuleInForce, RuleSet, SharedRules, Source,
+};
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use super::counts::{CountReports, Counts};

@@ -44,7 +44,8 @@ pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failur
         output.line("the text has no rules")?;
         return Ok(Exit::SUCCESS);
     }
-    let mut table = output.table(&["RULE", "LIMITS", "ALGORITHM", "MODE", "ON ERROR", "DEADLINE", "PLANS", "OVERRIDES"]);
+    let mut table =
+        output.table(&["RULE", "LIMITS", "ALGORITHM", "MODE", "ON ERROR", "DEADLINE", "PLANS", "OVERRIDES"]);
     for (name, rule) in rules {
         let overrides = overrides(rule);
         let mut row = row(visible(name), rule);

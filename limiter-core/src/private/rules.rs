@@ -51,13 +51,25 @@ impl RuleRequest {
     #[inline]
     #[must_use]
     pub fn with_limit(key: impl Into<KeyRef>, limit: LimitOrNearest, cost: u32) -> Self {
-        Self { key: key.into(), limits: Limits::One(limit), cost, is_postpaid: false, customer_plan: CustomerPlan::NONE }
+        Self {
+            key: key.into(),
+            limits: Limits::One(limit),
+            cost,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        }
     }
 
     /// Creates the request of a rule with several limits.
     #[must_use]
     pub fn with_limits<const N: usize>(key: impl Into<KeyRef>, limits: [LimitOrNearest; N], cost: u32) -> Self {
-        Self { key: key.into(), limits: Limits::Several(limits.into()), cost, is_postpaid: false, customer_plan: CustomerPlan::NONE }
+        Self {
+            key: key.into(),
+            limits: Limits::Several(limits.into()),
+            cost,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        }
     }
 
     /// Creates the most common request: one permit of one limit whose numbers are literals.
@@ -78,13 +90,25 @@ impl RuleRequest {
     /// Creates the request of a rule whose limits are in the settings by name alone.
     #[must_use]
     pub fn configured(key: impl Into<KeyRef>, cost: u32) -> Option<Self> {
-        Some(Self { key: key.into(), limits: Limits::Configured, cost, is_postpaid: false, customer_plan: CustomerPlan::NONE })
+        Some(Self {
+            key: key.into(),
+            limits: Limits::Configured,
+            cost,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        })
     }
 
     /// Creates the request of such a rule, of one permit and with a key without values, in a `static`.
     #[must_use]
     pub const fn configured_static(key: &'static StaticKey) -> Option<Self> {
-        Some(Self { key: KeyRef::Static(key), limits: Limits::Configured, cost: 1, is_postpaid: false, customer_plan: CustomerPlan::NONE })
+        Some(Self {
+            key: KeyRef::Static(key),
+            limits: Limits::Configured,
+            cost: 1,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        })
     }
 
     /// Returns a request for a call of a customer who has this plan.

@@ -11,9 +11,9 @@ mod tables;
 
 pub(crate) use name::CustomerPlan;
 pub(crate) use of_rule::{CustomerPlanOfRule, CustomerPlansOfRule};
-pub(crate) use tables::{PlanTables, names_problem};
 #[cfg(feature = "rules")]
 pub(crate) use tables::unknown_name_problem;
+pub(crate) use tables::{PlanTables, names_problem};
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;

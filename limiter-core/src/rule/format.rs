@@ -266,7 +266,10 @@ impl FieldNames {
     }
 
     pub(crate) fn of_rule() -> Self {
-        Self { kind: "a setting of a rule", names: names(&["limit", "limits"], |_| true, &["key", "plans", "override"]) }
+        Self {
+            kind: "a setting of a rule",
+            names: names(&["limit", "limits"], |_| true, &["key", "plans", "override"]),
+        }
     }
 
     pub(crate) fn of_override() -> Self {

@@ -79,7 +79,13 @@ impl RuleLevel {
             Ok::<_, Error>((name, Arc::new(rule)))
         };
         let plans = plans.into_iter().map(|(name, plan)| (name, Arc::new(plan))).collect();
-        Ok(Self { defaults, rules: rules.into_iter().map(level_rule).collect::<Result<_, _>>()?, plans, is_strict, file })
+        Ok(Self {
+            defaults,
+            rules: rules.into_iter().map(level_rule).collect::<Result<_, _>>()?,
+            plans,
+            is_strict,
+            file,
+        })
     }
 
     /// Logs the stated keys that no function and no layer of the program has, of the rules that one is known of.
@@ -389,7 +395,8 @@ impl RuleLevels {
         let named: BTreeSet<_> = names.flatten().map(String::as_str).collect();
         let unnamed = level.plans.iter().filter(|(plan, _)| !named.contains(plan.as_str()));
         let unnamed = unnamed.map(|(plan, table)| {
-            let problem = format!("the plan `{plan}` has no effect, because no rule names it: add it to the `plans` of a rule");
+            let problem =
+                format!("the plan `{plan}` has no effect, because no rule names it: add it to the `plans` of a rule");
             table.place.locate(&problem)
         });
         let is_of_level = |name: &&str| {

@@ -10,7 +10,8 @@ use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::levels::{RuleLevel, RuleLevels};
 use crate::rule::site_cache::{self, CachedSite};
 use crate::rule::{
-    CallDefaults, Catalog, CustomerPlan, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, is_interned, log_apart, log_in_call,
+    CallDefaults, Catalog, CustomerPlan, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, is_interned, log_apart,
+    log_in_call,
 };
 use crate::sync::process::ForChildren;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -51,9 +52,11 @@ impl LoggedLimits for RuleState {
     fn place_of(&self, limit: Limit, rule: &str, key: &Key) -> Option<LimitPlace> {
         let state = lock(&self.state);
         // The calls of one rule may have several forms of keys, with overrides of their own.
-        let origin = state.resolved.iter().filter(|((name, _), _)| name == rule).find_map(|(_, resolved)| {
-            resolved.origin_of(limit, key)
-        })?;
+        let origin = state
+            .resolved
+            .iter()
+            .filter(|((name, _), _)| name == rule)
+            .find_map(|(_, resolved)| resolved.origin_of(limit, key))?;
         let file = state.levels.file_of(origin).map(|file| file.display().to_string());
         (origin != Origin::Attribute).then_some(LimitPlace { origin: origin.as_str(), file })
     }

@@ -97,7 +97,8 @@ fn plan(args: &Args, errors: &mut Errors) -> Option<Expr> {
     let plan = args.value(Argument::Plan)?;
     match literal(plan) {
         Some(Lit::Str(name)) if name.value().contains('{') => {
-            errors.push_at(plan, "`plan` is no template: write the expression without quotes, such as `customer.plan()`");
+            errors
+                .push_at(plan, "`plan` is no template: write the expression without quotes, such as `customer.plan()`");
         }
         Some(Lit::Str(_)) | None => {}
         Some(_) => errors.push_at(plan, "`plan` must be the name of a plan, such as `customer.plan()` or `\"pro\"`"),

@@ -26,7 +26,8 @@ async fn a_request_has_the_limit_of_its_plan_and_keeps_its_count() {
     };
     for layer in [layer().plan(plan_of), layer().plan_async(later), layer().plan(|_| None::<&str>).plan(plan_of)] {
         let (limiter, _) = limiter();
-        let plans = RuleSet::new().plan("free", Rule::new().limit(limit("2/h"))).plan("pro", Rule::new().limit(limit("4/h")));
+        let plans =
+            RuleSet::new().plan("free", Rule::new().limit(limit("2/h"))).plan("pro", Rule::new().limit(limit("4/h")));
         limiter.set_rules(plans.rule("planned", Rule::new().plans(["free", "pro"]))).expect("valid");
         let service = counted(&layer.limiter(limiter), &Served::default());
         let send = async |customer: &str, plan: &str| {

@@ -29,11 +29,8 @@ impl Rule {
         if self.is_empty() {
             return error(no_settings_problem(name));
         }
-        let of_rules = [
-            ("key", self.key.is_some()),
-            ("overriding", !self.overrides.is_empty()),
-            ("plans", self.plans.is_some()),
-        ];
+        let of_rules =
+            [("key", self.key.is_some()), ("overriding", !self.overrides.is_empty()), ("plans", self.plans.is_some())];
         if let Some((setting, _)) = of_rules.into_iter().find(|(_, is_set)| *is_set) {
             let name = cut(name);
             return error(format!("`{setting}` must be left out of the plan `{name}`, got it: set it for a rule"));

@@ -104,11 +104,17 @@ fn mistakes_in_plans_are_errors_of_the_set() {
     let cases = [
         (pro().plan("free", Rule::new()), "the plan `free` must have a limit or another setting, got none"),
         (pro().plan("pro", rule("1/d")), "`plan` must be set once for a name, got `pro` twice"),
-        (pro().plan("", rule("1/d")), "the name of a plan must have 1 to 100 bytes and no control characters, got an empty text"),
+        (
+            pro().plan("", rule("1/d")),
+            "the name of a plan must have 1 to 100 bytes and no control characters, got an empty text",
+        ),
         (pro().rule("api", plans(&["prp"])), "got `prp`, which has no table: write `pro`"),
         (RuleSet::new().rule("api", plans(&["pro"])), "got `pro`, which has no table: write its table `[plans.pro]`"),
         (pro().rule("api", plans(&[])), "`plans` of the rule `api` must name at least one plan, got an empty list"),
-        (pro().rule("api", plans(&["pro", "pro"])), "`plans` of the rule `api` must name each plan once, got `pro` twice"),
+        (
+            pro().rule("api", plans(&["pro", "pro"])),
+            "`plans` of the rule `api` must name each plan once, got `pro` twice",
+        ),
         (pro().plan("a", plans(&["pro"])), "`plans` must be left out of the plan `a`, got it: set it for a rule"),
         (
             pro().plan("a", Rule::new().overriding(KeyMatch::key(&Key::new("a")), rule("1/d"))),
@@ -132,13 +138,25 @@ fn mistakes_in_plans_are_errors_of_the_set() {
 fn mistakes_of_a_text_have_their_places() {
     let pro = "[plans.pro]\nlimit = \"100/d\"\n[rules.api]\n";
     let cases = [
-        (format!("{pro}plans = [\"pro\", \"fre\"]"), "line 4, column 17: `plans` must name plans of the same set of rules, got `fre`"),
-        (format!("{pro}plans = [\"pro\", \"pro\"]"), "line 4, column 17: `plans` must name each plan once, got `pro` twice"),
+        (
+            format!("{pro}plans = [\"pro\", \"fre\"]"),
+            "line 4, column 17: `plans` must name plans of the same set of rules, got `fre`",
+        ),
+        (
+            format!("{pro}plans = [\"pro\", \"pro\"]"),
+            "line 4, column 17: `plans` must name each plan once, got `pro` twice",
+        ),
         (format!("{pro}plans = []"), "line 4, column 9: `plans` must name at least one plan, got an empty list"),
         (format!("{pro}plans = \"pro\""), "line 4, column 9: `plans` must be a list of the names of plans, got"),
         (format!("{pro}plans = [7]"), "line 4, column 9: `plans` must be a list of the names of plans, got"),
-        ("[plans.free]\n[rules.api]\nplans = [\"free\"]".to_owned(), "line 1, column 8: the plan `free` must have a limit"),
-        ("[plans.free]\nkey = \"a\"".to_owned(), "line 2, column 1: `key` must be a setting of a plan, got an unknown name"),
+        (
+            "[plans.free]\n[rules.api]\nplans = [\"free\"]".to_owned(),
+            "line 1, column 8: the plan `free` must have a limit",
+        ),
+        (
+            "[plans.free]\nkey = \"a\"".to_owned(),
+            "line 2, column 1: `key` must be a setting of a plan, got an unknown name",
+        ),
         ("[plans.free]\nlimit = \"x\"".to_owned(), "line 2, column 9: "),
         ("[plan.free]\nlimit = \"1/d\"".to_owned(), "line 1, column 2: `plan` must be one of `strict`"),
         ("[defaults]\nplans = [\"free\"]".to_owned(), "line 2, column 1: `plans` must be a setting of the defaults"),
@@ -212,7 +230,10 @@ fn the_usage_of_a_smaller_plan_shows_what_counts_beyond_it() {
     };
     assert_eq!(numbers("pro"), [(60, 40, 0)]);
     assert_eq!(numbers("free"), [(60, 0, 50)]);
-    assert_eq!(api.plan("free").usage_blocking(&key).expect("memory")[0].to_string(), "10/d: 60 used, 50 beyond the limit");
+    assert_eq!(
+        api.plan("free").usage_blocking(&key).expect("memory")[0].to_string(),
+        "10/d: 60 used, 50 beyond the limit"
+    );
     let error = limiter.named("another").usage_blocking(&key).expect_err("no limit").to_string();
     assert!(error.contains("the rule `another` must have a limit in a set of rules"), "{error}");
     let usage = limiter.named("another").usage_or_blocking(&key, &own).expect("memory");

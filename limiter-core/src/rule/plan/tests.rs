@@ -48,7 +48,15 @@ impl RuleRef for Reference {
 
 fn plan_of<'a>(limiter: &Limiter, key: &'a Key, limits: &[Limit], own: OwnPolicy) -> Plan<'a> {
     let limits = OwnLimits::Layer(limits);
-    let rule = RuleUse { rule_index: 0, name: "a", key, limits, cost: 3, own: CallSettings::NONE, customer_plan: CustomerPlan::NONE };
+    let rule = RuleUse {
+        rule_index: 0,
+        name: "a",
+        key,
+        limits,
+        cost: 3,
+        own: CallSettings::NONE,
+        customer_plan: CustomerPlan::NONE,
+    };
     limiter.inside().rules.plan(own, &iter::once((rule, Reference))).expect("few requests")
 }
 
