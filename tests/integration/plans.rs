@@ -160,6 +160,31 @@ async fn each_rule_of_a_call_has_its_plan() {
         .await;
 }
 
+/// The month of a plan is that of the attribute, in the zone of the customer.
+#[rate_limited(key = "zone:{id}", name = "api", limit = "1/month", zone = zone, anchor = 5, plan = plan)]
+fn in_zone(id: u64, zone: &str, plan: &str) -> Result<(), Denied> {
+    Ok(())
+}
+
+#[test]
+fn a_plan_counts_the_months_of_the_customers_zone() {
+    let limiter = Limiter::memory();
+    let set = RuleSet::new().plan("free", rule("2/month")).plan("berlin", rule("3/month:7@Europe/Berlin"));
+    limiter.set_rules(set.plan("days", rule("2/day@UTC")).rule("api", Rule::new().plans(["free", "berlin", "days"]))).expect("valid");
+    let denied_by = |id, plan| {
+        limiter.scope_sync(|| {
+            let denied = (0..9).find_map(|_| in_zone(id, "Asia/Tokyo", plan).err());
+            denied.expect("nine are too many").limit().to_string()
+        })
+    };
+    let expected = ["1/month:5@Asia/Tokyo", "2/month:5@Asia/Tokyo", "3/month:7@Europe/Berlin", "2/day@Asia/Tokyo"];
+    assert_eq!(["", "free", "berlin", "days"].map(|plan| denied_by(1, plan)), expected);
+    // The zone of a page is that of the limit that it brings.
+    let (key, own) = (Key::new("zone:").part(1), limit("1/month:5@Asia/Tokyo"));
+    let usage = limiter.named("api").plan("free").usage_or_blocking(&key, &own).expect("memory");
+    assert_eq!((usage[0].limit().to_string(), usage[0].used()), ("2/month:5@Asia/Tokyo".to_owned(), 3));
+}
+
 /// A plan inside of a key counts anew for each plan, and is what overrides match.
 #[test]
 fn a_plan_that_is_a_part_of_the_key_counts_anew_at_an_upgrade() {

@@ -153,12 +153,13 @@ impl Settings {
     }
 
     /// Returns the limit that a call is counted by. `own` is the attribute's limit, or a direct call's: a configured
-    /// limit without an algorithm of its own has that one's algorithm and burst.
+    /// limit without an algorithm of its own has that one's algorithm and burst, and one of the calendar its zone and anchor.
     ///
     /// # Errors
     /// The limit's algorithm does not support the layout.
     pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
         if limit.is_whole() {
+            let limit = own.map_or(limit, |own| limit.in_calendar_of(own));
             return limit.with_layout(self.layout.unwrap_or_default());
         }
         let own = own.filter(|own| !own.is_whole());
@@ -230,8 +231,8 @@ impl Settings {
     pub(crate) fn applied(&self, own: impl Iterator<Item = Limit> + Clone) -> impl Iterator<Item = Limit> + Clone {
         let is_counted = matches!(self.mode(), Mode::Enforce | Mode::Shadow);
         let configured = self.limits().iter().map({
-            let first = own.clone().find(|own| !own.is_whole());
-            move |limit| self.apply(*limit, first)
+            let own = own.clone();
+            move |limit| self.apply(*limit, limit.example_among(own.clone()))
         });
         let unset = own.filter(|_| self.limits().is_empty()).map(|own| self.apply(own, None));
         configured.chain(unset).filter(move |_| is_counted).flatten()

@@ -188,7 +188,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "version = 2\n[rules.a]\nlimit = \"5/s\"",
             "line 1, column 1: `version` must be one of `strict`, `shared`, `defaults`, `plans` and `rules`, got an unknown name: write \
-             `strict`, `shared`, `defaults` or `rules`, or remove it; a newer version may have more",
+             `strict`, `shared`, `defaults`, `plans` or `rules`, or remove it; a newer version may have more",
         ),
         (
             "[rules.a]\nlimit = \"5/10x\"",
