@@ -70,9 +70,9 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Block, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure,
-    Health, HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, Limiter, LostSlots, Mode, Named,
-    OnError, OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage, http,
-    sites,
+    Health, HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, LimitUsage, Limiter, LostSlots, Mode,
+    Named, OnError, OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage,
+    http, sites,
 };
 
 #[cfg(feature = "calendar")]

@@ -81,6 +81,8 @@ pub(crate) enum Subcommand {
     Charge(ChargeArguments),
     /// Show the decision that `check` would make, and take nothing
     Peek(PeekArguments),
+    /// Show what a key has used of each limit, and take nothing
+    Usage(PeekArguments),
     /// Delete the count of a key
     Reset(PeekArguments),
     /// Show and change the shared rules

@@ -1,4 +1,4 @@
-//! `limiter check`, `charge`, `peek` and `reset`: decisions about one key.
+//! `limiter check`, `charge`, `peek`, `usage` and `reset`: decisions about one key.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,6 +22,7 @@ mod program;
 mod signals;
 mod slots;
 mod target;
+mod use_of_limits;
 
 use answer::{Answer, millis};
 use counts::no_count;
@@ -147,12 +148,24 @@ pub(crate) async fn peek(arguments: &PeekArguments, connection: &Connection, out
     answer = answer.with_slots(target.slots().await?);
     // Without it the answer only lacks what counts beyond the limit.
     if decision.is_denied()
-        && let Ok(usage) = target.rule().usage(&target.key, &target.default_limit).await
+        && let Ok(usage) = target.rule().charge(&target.key, &target.default_limit, 0).await
     {
         answer = answer.with_usage(usage);
     }
     let exit = if decision.is_allowed() { Exit::SUCCESS } else { Exit::DENIED };
     Ok(output.settle(answer.write(output), exit))
+}
+
+/// Shows the use of each limit of a key.
+pub(crate) async fn usage(
+    arguments: &PeekArguments,
+    connection: &Connection,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    connection.require_shared("usage")?;
+    let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
+    let limits = target.rule().usage_or(&target.key, &target.default_limit).await?;
+    Ok(output.settle(use_of_limits::write(&target.key, &limits, output), Exit::SUCCESS))
 }
 
 /// Deletes the counts of a key.

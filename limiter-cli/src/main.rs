@@ -66,6 +66,10 @@ async fn dispatch(Arguments { global, command }: Arguments, output: &mut Output)
             let connection = Connection::from_arguments(&global, output)?;
             decide::peek(&arguments, &connection, output).await
         }
+        Subcommand::Usage(arguments) => {
+            let connection = Connection::from_arguments(&global, output)?;
+            decide::usage(&arguments, &connection, output).await
+        }
         Subcommand::Reset(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;
             decide::reset(&arguments, &connection, output).await

@@ -87,6 +87,15 @@ mod with {
             Zone::named(name).map(|zone| Self { zone, ..self })
         }
 
+        /// Returns the calendar with the zone and the anchor of another one, where it has the default. Another period has
+        /// another anchor.
+        pub(crate) fn following(self, other: Self) -> Self {
+            let zone = if self.zone == Zone::UTC { other.zone } else { self.zone };
+            let is_default = self.anchor == PeriodAnchor::default_of(self.period);
+            let anchor = if is_default && self.period == other.period { other.anchor } else { self.anchor };
+            Self { anchor, zone, ..self }
+        }
+
         /// Returns the calendar with an anchor that was parsed for its period.
         pub(crate) const fn anchored(self, anchor: PeriodAnchor) -> Self {
             Self { anchor, ..self }

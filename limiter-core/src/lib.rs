@@ -98,4 +98,4 @@ pub use site::{Site, sites};
 pub use store::redis::Credentials;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
-pub use usage::Usage;
+pub use usage::{LimitUsage, Usage};

@@ -303,6 +303,21 @@ impl Limit {
         self.calendar
     }
 
+    /// Returns the limit of a caller that a configured limit takes its rest from: that of a calendar, or else of a window.
+    pub(crate) fn example_among(&self, mut own: impl Iterator<Item = Self>) -> Option<Self> {
+        let has_calendar = self.calendar.is_some();
+        own.find(|own| own.calendar.is_some() == has_calendar && (has_calendar || !own.is_whole()))
+    }
+
+    /// Returns a limit of the calendar with the zone and the anchor of another one, where it has the default. Other limits
+    /// stay as they are.
+    pub(crate) fn in_calendar_of(self, other: Self) -> Self {
+        match (self.calendar, other.calendar) {
+            (Some(own), Some(other)) => Self { calendar: Some(own.following(other)), ..self },
+            _ => self,
+        }
+    }
+
     /// Returns whether its text alone determines how it counts, so that no algorithm of a rule applies.
     pub(crate) const fn is_whole(&self) -> bool {
         matches!(self.algorithm, Algorithm::Concurrent | Algorithm::Calendar)

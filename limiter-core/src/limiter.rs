@@ -29,6 +29,7 @@ mod decide;
 mod wait;
 mod planned;
 mod charge;
+mod usage;
 mod settle;
 mod open_calls;
 mod receipts;

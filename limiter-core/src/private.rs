@@ -3,6 +3,7 @@
 mod rules;
 mod values;
 mod calendar;
+mod plan;
 mod call;
 mod outcome;
 mod permit;
@@ -26,6 +27,7 @@ pub use call::{decide, decide_blocking, denied, denied_blocking};
 pub use inventory;
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{actual_cost, allowed, allowed_blocking, settle, try_allowed, try_allowed_blocking};
+pub use plan::{PlanName, PlanOfCall, plan};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
     LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, block, captured_value, concurrent, concurrent_of,

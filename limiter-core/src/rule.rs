@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::NamedValue;
 use crate::request::CallSettings;
+use crate::rule::customer_plan::names_problem;
 use crate::{Algorithm, Block, Error, ErrorKind, Layout, Limit, OnError};
 
 mod mode;
@@ -19,6 +20,7 @@ mod service_rule;
 mod catalog;
 mod level_warnings;
 mod level_rule;
+mod customer_plan;
 mod levels;
 mod site_cache;
 mod table;
@@ -29,6 +31,7 @@ pub(crate) mod text;
 mod file;
 
 pub(crate) use catalog::Catalog;
+pub(crate) use customer_plan::CustomerPlan;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
 pub use key_match::KeyMatch;
@@ -77,6 +80,8 @@ pub struct Rule {
     pub(crate) mode: Option<Mode>,
     pub(crate) call: CallSettings,
     pub(crate) overrides: Vec<(KeyMatch, Rule)>,
+    /// The plans that apply to it, by name.
+    pub(crate) plans: Option<Vec<String>>,
     /// The key that the rule's function must have. Only the text of a set has it.
     pub(crate) key: Option<String>,
     pub(crate) place: TextPlace,
@@ -215,13 +220,43 @@ impl Rule {
         self
     }
 
+    /// Names the plans of customers that apply to the rule, which [`RuleSet::plan`] adds to the same set. They come after
+    /// overrides, and before the settings of the rule itself.
+    ///
+    /// A call has a plan by `plan` of the attribute, by [`Named::plan`](crate::Named::plan) or by that of a layer. It is no
+    /// part of the key: a customer who changes the plan keeps what was used. A call without a plan, or with one that the
+    /// rule does not name, has the rule's own limit. If there is none it has the limit of the smallest plan.
+    ///
+    /// If this rule has limits, the limits of plans in lower levels do not apply. Overrides and plans have no plans.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limiter, Rule, RuleSet};
+    ///
+    /// let limiter = Limiter::memory();
+    /// limiter.set_rules(
+    ///     RuleSet::new()
+    ///         .plan("free", Rule::new().limit("1000/d".parse()?))
+    ///         .plan("pro", Rule::new().limit("10000/d".parse()?))
+    ///         .rule("api", Rule::new().plans(["free", "pro"])),
+    /// )?;
+    /// let (customer, default) = (Key::new("api:").part(42), "10/d".parse()?);
+    /// let decision = limiter.named("api").plan("pro").check_blocking(&customer, &default)?;
+    /// assert_eq!(decision.remaining(), 9_999);
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn plans(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.plans = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns the name of a setting that only a single rule can have, if there is one.
     fn setting_of_one_rule(&self) -> Option<&'static str> {
-        let Self { limits, algorithm, burst, layout, mode: _, call, overrides, key, place: _ } = self;
+        let Self { limits, algorithm, burst, layout, mode: _, call, overrides, plans, key, place: _ } = self;
         let settings = [
             ("limit", !limits.is_empty()),
             ("algorithm", algorithm.is_some()),
@@ -230,6 +265,7 @@ impl Rule {
             ("postpaid", call.postpaid.is_some()),
             ("block", call.block.is_some()),
             ("overriding", !overrides.is_empty()),
+            ("plans", plans.is_some()),
             ("key", key.is_some()),
         ];
         settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
@@ -315,6 +351,13 @@ impl Rule {
                 ));
             }
             None => {}
+        }
+        let names = self.plans.as_deref();
+        if let Some((_, problem)) = names.and_then(|names| names_problem(names, &format!(" of {name}"))) {
+            return error(problem);
+        }
+        if self.overrides.iter().any(|(_, rule)| rule.plans.is_some()) {
+            return error(format!("`plans` must be left out of the overrides of {name}, got it: set it for the rule"));
         }
         if self.overrides.iter().any(|(_, rule)| !rule.overrides.is_empty()) {
             return error(format!(
@@ -418,6 +461,7 @@ pub struct RuleInForce {
     call: CallSettings,
     origin: Origin,
     overrides: usize,
+    plans: Vec<String>,
     attribute_limits: &'static [&'static str],
 }
 
@@ -431,6 +475,7 @@ impl RuleInForce {
             call: settings.call.or(settings.default_call),
             origin: settings.limits_origin(),
             overrides: rule.overrides(),
+            plans: rule.plans().map(str::to_owned).collect(),
             attribute_limits,
         }
     }
@@ -507,5 +552,11 @@ impl RuleInForce {
     #[must_use]
     pub fn overrides(&self) -> usize {
         self.overrides
+    }
+
+    /// The [plans](Rule::plans) that apply to the rule, by name.
+    #[must_use]
+    pub fn plans(&self) -> &[String] {
+        &self.plans
     }
 }

@@ -244,6 +244,7 @@ enum FieldValue<'r> {
     Parts(&'r [(String, Vec<String>)]),
     /// The values of a part: one, or a list.
     Values(&'r [String]),
+    Names(&'r [String]),
     Overrides(&'r [(KeyMatch, Rule)]),
 }
 
@@ -263,7 +264,7 @@ impl Serialize for FieldValue<'_> {
                 serializer.collect_map(parts.iter().map(|(name, values)| (name, FieldValue::Values(values))))
             }
             Self::Values([value]) => serializer.serialize_str(value),
-            Self::Values(values) => serializer.collect_seq(*values),
+            Self::Values(values) | Self::Names(values) => serializer.collect_seq(*values),
             Self::Overrides(overrides) => {
                 serializer.collect_seq(overrides.iter().map(|(keys, rule)| WrittenOverride { keys, rule }))
             }
@@ -312,8 +313,8 @@ impl Serialize for WrittenOverride<'_> {
 
 // The serialised form of a rule in force, for pages and reports of operators.
 
-/// Writes a map of `name`, `limits`, `attribute_limits`, `mode`, the settings of its calls, `origin` and `overrides`, their
-/// number. Needs the feature `serde`.
+/// Writes a map of `name`, `limits`, `attribute_limits`, `mode`, the settings of its calls, `origin`, `overrides`, their
+/// number, and `plans`. Needs the feature `serde`.
 ///
 /// The settings of calls are those of [`Rule`] that have no limits, such as `on_error`, if they are configured. A deadline
 /// is a text of whole milliseconds such as `50ms`, rounded up.
@@ -330,6 +331,7 @@ impl Serialize for RuleInForce {
         let last = [
             ("origin", FieldValue::Text(self.origin().as_str())),
             ("overrides", FieldValue::One(WrittenValue::Number(overrides))),
+            ("plans", FieldValue::Names(self.plans())),
         ];
         write_fields(serializer, &first.into_iter().chain(settings(&call_settings)).chain(last).collect::<Vec<_>>())
     }

@@ -14,6 +14,7 @@ use crate::http::Fields;
 pub use crate::limiter::OpenCall;
 use crate::limiter::{Inside, decision_of};
 use crate::local::StoreTicket;
+pub use crate::private::PlanOfCall;
 use crate::request::{CallOptions, CallSettings, Request};
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RegisteredRule, RuleUse, ServiceRule};
 pub use crate::until_done::UntilDone;
@@ -41,6 +42,8 @@ pub struct LimitedRequest<'a> {
     pub on_error: Option<OnError>,
     /// The decision has the state of each limit.
     pub wants_limits: bool,
+    /// The plan of the customer.
+    pub plan: PlanOfCall,
 }
 
 /// A request that was planned, for a shared store to decide. It has no key, which may move meanwhile.
@@ -192,10 +195,13 @@ impl TowerRule {
         limits: &'l [Limit],
         request: &LimitedRequest<'a>,
     ) -> (RuleUse<'a, 'l>, ServiceRule<'l>) {
-        let LimitedRequest { key, form, cost, postpaid, .. } = *request;
+        let LimitedRequest { key, form, cost, postpaid, plan, .. } = *request;
         let (name, limits) = (self.decision_name(), OwnLimits::Layer(limits));
         let own = CallSettings { postpaid, ..CallSettings::NONE };
-        (RuleUse { rule_index: 0, name, key, limits, cost, own }, self.service_rule(form))
+        (
+            RuleUse { rule_index: 0, name, key, limits, cost, own, customer_plan: plan.customer_plan() },
+            self.service_rule(form),
+        )
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {
@@ -284,6 +290,7 @@ mod tests {
             postpaid: None,
             on_error: Some(OnError::Raise),
             wants_limits: false,
+            plan: PlanOfCall::NONE,
         };
         let undecided = layer.try_decide(&limiter, &limit, &request).expect_err("a shared store").expect("one request");
         limiter.set_rules(RuleSet::new().rule("layer", Rule::new().mode(Mode::Deny))).expect("valid");
@@ -299,8 +306,9 @@ mod tests {
     #[test]
     fn a_layer_above_the_most_registered_rules_has_its_settings() {
         let (layer, key) = (TowerRule::unregistered("layer"), Key::new("a"));
+        let plan = PlanOfCall::NONE;
         let request =
-            LimitedRequest { key: &key, form: 0, cost: 1, postpaid: None, on_error: None, wants_limits: false };
+            LimitedRequest { key: &key, form: 0, cost: 1, postpaid: None, on_error: None, wants_limits: false, plan };
         let limiter = Builder::default().build().expect("valid");
         let decide = || layer.try_decide(&limiter, &Limit::WIDEST, &request).expect("a store in memory");
         assert!(decide().is_allowed());

@@ -1,4 +1,4 @@
-//! The use of a limit after a charge or a settlement.
+//! The use of limits: after a charge or a settlement, and for a page about a key.
 
 use std::fmt;
 use std::time::Duration;
@@ -100,6 +100,85 @@ impl Usage {
     #[must_use]
     pub fn uncounted(&self) -> u32 {
         self.charge.uncounted
+    }
+}
+
+/// The use of one limit of a rule for a key: see [`Named::usage`](crate::Named::usage).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitUsage {
+    limit: Limit,
+    remaining: u32,
+    overdrawn: u32,
+    reset_after: Duration,
+    source: Source,
+}
+
+impl LimitUsage {
+    /// The use of the limits of these requests.
+    pub(crate) fn of_requests<'r>(
+        requests: &'r [Request<'_>],
+        counted: &'r CountedReply,
+    ) -> impl Iterator<Item = Self> + 'r {
+        requests.iter().zip(counted.charges()).map(|(request, charge)| {
+            let ChargeReply { remaining, overdrawn, reset_after, .. } = *charge;
+            Self { limit: request.limit, remaining, overdrawn, reset_after, source: counted.source }
+        })
+    }
+
+    /// The use of a limit of calls at once, of which so many run.
+    pub(crate) fn of_slots(limit: Limit, in_use: u32) -> Self {
+        let (remaining, overdrawn) = (limit.max().saturating_sub(in_use), in_use.saturating_sub(limit.max()));
+        Self { limit, remaining, overdrawn, reset_after: Duration::ZERO, source: Source::Store }
+    }
+
+    /// The limit.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        self.limit
+    }
+
+    /// The permits that count now, with those beyond the limit. Of calls at once it is the number that run.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        let within = self.limit.max_cost().saturating_sub(self.remaining);
+        within.saturating_add(self.overdrawn)
+    }
+
+    /// The permits that are left.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// The permits that count beyond the limit, after a [charge](crate::Limiter::charge) or under a smaller plan than
+    /// before.
+    #[must_use]
+    pub fn overdrawn(&self) -> u32 {
+        self.overdrawn
+    }
+
+    /// The time until all permits are free, if no call takes any. Of a period of the calendar it is the time until its end.
+    /// Calls at once have no such time, and zero here.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+
+    /// The counter that was read: [`Source::Store`], or [`Source::Standby`] if the store failed.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+}
+
+/// Writes the use in one line: `100000/d: 900 used, 99100 left`, or `100/d: 120 used, 20 beyond the limit`.
+impl fmt::Display for LimitUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, used) = (self.limit, self.used());
+        match self.overdrawn {
+            0 => write!(f, "{limit}: {used} used, {} left", self.remaining),
+            overdrawn => write!(f, "{limit}: {used} used, {overdrawn} beyond the limit"),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) enum Argument {
     Cost,
     When,
     Leases,
+    Plan,
     Wait,
     Fallback,
     OnError,
@@ -32,7 +33,7 @@ pub(crate) enum Argument {
     Crate,
 }
 
-const NAMES: [(&str, Argument); 22] = [
+const NAMES: [(&str, Argument); 23] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
@@ -47,6 +48,7 @@ const NAMES: [(&str, Argument); 22] = [
     ("cost", Argument::Cost),
     ("when", Argument::When),
     ("leases", Argument::Leases),
+    ("plan", Argument::Plan),
     ("wait", Argument::Wait),
     ("fallback", Argument::Fallback),
     ("on_error", Argument::OnError),
@@ -58,7 +60,7 @@ const NAMES: [(&str, Argument); 22] = [
 ];
 
 /// Names of the arguments in other limiters and in older interfaces.
-const SYNONYMS: [(&str, &[&str]); 19] = [
+const SYNONYMS: [(&str, &[&str]); 20] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
     ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time", "windows"]),
@@ -70,6 +72,7 @@ const SYNONYMS: [(&str, &[&str]); 19] = [
     ("anchor", &["begins", "first_day", "reset_day", "start", "starts"]),
     ("cost", &["amount", "n", "tokens", "weight"]),
     ("when", &["condition", "enabled", "execute_condition", "only_if"]),
+    ("plan", &["package", "product", "subscription", "tier"]),
     ("wait", &["max_wait", "timeout", "timeout_duration", "wait_for"]),
     ("fallback", &["default", "degrade", "degrade_callback", "fallback_fn", "fallback_method", "on_denied", "or_else"]),
     ("on_error", &["error", "error_callback", "error_handler", "fail", "on_err", "on_fail", "on_failure", "policy"]),

@@ -48,6 +48,8 @@ pub(crate) struct Rule {
     pub(crate) cost: Given<u32>,
     pub(crate) when: Option<Expr>,
     pub(crate) leases: Option<LitBool>,
+    /// The plan of the customer.
+    pub(crate) plan: Option<Expr>,
     pub(crate) settle: Option<Settle>,
     pub(crate) on_denied: Outcome,
 }
@@ -75,7 +77,7 @@ impl Rule {
     /// Returns whether the request is known at compile time, except for its `when`.
     pub(crate) fn is_fixed(&self) -> bool {
         let is_configured = matches!((&self.limits, &self.cost), (Limits::Configured, Given::Literal(1)));
-        self.key.constant().is_some() && (is_configured || self.plain_limit().is_some())
+        self.key.constant().is_some() && self.plan.is_none() && (is_configured || self.plain_limit().is_some())
     }
 }
 

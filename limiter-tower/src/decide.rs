@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use limiter_core::private::{LimiterHandle, current};
-use limiter_core::service::{HeldSlots, LimitedRequest, OpenCall, TowerRule, UndecidedRequest};
+use limiter_core::service::{HeldSlots, LimitedRequest, OpenCall, PlanOfCall, TowerRule, UndecidedRequest};
 use limiter_core::{Allowed, Decision, Denied, Error, Limit, Limiter};
 
 use crate::held_body::CallSlots;
@@ -46,6 +46,7 @@ pub(crate) struct PreparedRequest {
     key: PartialKey,
     limit: Limit,
     cost: u32,
+    plan: PlanOfCall,
     /// The request as it was planned, if a shared store must decide about it.
     undecided: Option<UndecidedRequest>,
 }
@@ -132,11 +133,11 @@ impl<K: RequestKey> LayerLimit<K> {
             return Start::Decided(Outcome::Pass(None));
         }
         self.repeated_log.check(self.rule.name(), parts);
-        if self.key.is_async() {
+        if self.key.is_async() || self.options.plans.is_async() {
             return Start::Unkeyed;
         }
         let found = self.key.add_to(PartialKey::new(self.rule.name()), parts);
-        let prepared = match self.prepare(found, parts) {
+        let prepared = match self.prepare(found, parts, self.options.plans.read_now(parts)) {
             Ok(prepared) => prepared,
             Err(lacks_key) => return Start::Decided(lacks_key.into()),
         };
@@ -178,7 +179,7 @@ impl<K: RequestKey> LayerLimit<K> {
             Some(prepared) => prepared,
             None => {
                 let found = self.key.add_later(PartialKey::new(self.rule.name()), parts).await;
-                match self.prepare(found, parts) {
+                match self.prepare(found, parts, self.options.plans.read(parts).await) {
                     Ok(prepared) => prepared,
                     Err(lacks_key) => return lacks_key.into(),
                 }
@@ -219,15 +220,20 @@ impl<K: RequestKey> LayerLimit<K> {
     }
 
     fn request<'a>(&self, prepared: &'a PreparedRequest) -> LimitedRequest<'a> {
-        let PreparedRequest { key: PartialKey { key, form }, cost, .. } = prepared;
+        let PreparedRequest { key: PartialKey { key, form }, cost, plan, .. } = prepared;
         let postpaid = self.options.settlement.as_ref().and_then(Settlement::postpaid);
         let on_error = self.options.on_error;
         let wants_limits = self.fields.describe_each();
-        LimitedRequest { key, form: *form, cost: *cost, postpaid, on_error, wants_limits }
+        LimitedRequest { key, form: *form, cost: *cost, postpaid, on_error, wants_limits, plan: *plan }
     }
 
-    /// Adds limit and cost to the key of a request. `Err` for a request that lacks its key.
-    fn prepare(&self, found: Result<PartialKey, Lack>, parts: &Parts) -> Result<PreparedRequest, LacksKey> {
+    /// Adds limit, cost and plan to the key of a request. `Err` for a request that lacks its key.
+    fn prepare(
+        &self,
+        found: Result<PartialKey, Lack>,
+        parts: &Parts,
+        plan: PlanOfCall,
+    ) -> Result<PreparedRequest, LacksKey> {
         let Options { limit, limit_by, cost, missing, .. } = &self.options;
         let key = match (found, missing) {
             (Ok(key), _) => key,
@@ -240,7 +246,7 @@ impl<K: RequestKey> LayerLimit<K> {
         };
         let limit = limit_by.as_ref().map_or(*limit, |limit_by| limit_by(parts));
         let cost = cost.as_ref().map_or(1, |cost| cost(parts));
-        Ok(PreparedRequest { key, limit, cost, undecided: None })
+        Ok(PreparedRequest { key, limit, cost, plan, undecided: None })
     }
 
     /// The limiter of a request.

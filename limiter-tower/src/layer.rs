@@ -13,6 +13,7 @@ use tower_layer::Layer;
 
 use crate::answer::{CustomAnswer, HttpAnswer, ProblemAnswer, SettlingAnswer};
 use crate::client_ip::ClientIp;
+use crate::customer_plan::CustomerPlans;
 use crate::decide::LayerLimit;
 use crate::key::{MAX_FORMS, RequestKey};
 use crate::missing::Missing;
@@ -98,6 +99,7 @@ impl RateLimitLayer {
             more_limits: Vec::new(),
             missing: Missing::default(),
             cost: None,
+            plans: CustomerPlans::None,
             when: None,
             wait: Duration::ZERO,
             limiter: None,
@@ -172,6 +174,52 @@ impl<K, A: Clone> RateLimitLayer<K, A> {
     /// Requests of one key with several limits share one count, if these limits differ in `max` alone.
     pub fn limit_by(self, limit: impl Fn(&Parts) -> Limit + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.limit_by = Some(Arc::new(limit)))
+    }
+
+    /// Sets the plan of each request's customer, such as `pro`, by which the rule may have [other
+    /// limits](limiter_core::Rule::plans). `None` is no plan. The plan is no part of the key: a customer who changes it keeps
+    /// what was used.
+    ///
+    /// Settings name the limits of plans, and change them at run time. The limits of
+    /// [`limit_by`](RateLimitLayer::limit_by) are in the source.
+    ///
+    /// ```
+    /// use limiter_tower::{Extension, RateLimitLayer};
+    ///
+    /// #[derive(Clone)]
+    /// struct Customer {
+    ///     id: u64,
+    ///     plan: &'static str,
+    /// }
+    ///
+    /// # fn main() -> Result<(), limiter_core::Error> {
+    /// let layer = RateLimitLayer::new("api", "1000/d".parse()?)
+    ///     .key(Extension::new(|customer: &Customer| customer.id))
+    ///     .plan(|parts| parts.extensions.get::<Customer>().map(|customer| customer.plan));
+    /// # let _ = layer;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn plan<F, P>(self, plan: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<P> + Send + Sync + 'static,
+        P: AsRef<str>,
+    {
+        self.with_options(|options| options.plans = CustomerPlans::by(plan))
+    }
+
+    /// Sets the plan of each request's customer by an async function, such as a read of a database: see
+    /// [`plan`](RateLimitLayer::plan). The last one that is set holds.
+    ///
+    /// The future cannot borrow from the request: copy what it needs first. A panic of the function or of its future is that
+    /// of the service: no permit is taken.
+    pub fn plan_async<F, U, P>(self, plan: F) -> Self
+    where
+        F: Fn(&Parts) -> U + Send + Sync + 'static,
+        U: Future<Output = Option<P>> + Send + 'static,
+        P: AsRef<str>,
+    {
+        self.with_options(|options| options.plans = CustomerPlans::by_async(plan))
     }
 
     /// Sets what a request gets that lacks its key. The default is an answer with the status 400.

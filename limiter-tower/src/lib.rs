@@ -12,6 +12,7 @@ mod repeated;
 mod quota_fields;
 mod answer;
 mod settlement;
+mod customer_plan;
 mod held_body;
 mod options;
 mod decide;

@@ -8,6 +8,7 @@ use http::request::Parts;
 use limiter_core::http::Fields;
 use limiter_core::{Limit, Limiter, OnError};
 
+use crate::customer_plan::CustomerPlans;
 use crate::missing::Missing;
 use crate::settlement::Settlement;
 
@@ -22,6 +23,7 @@ pub(crate) struct Options {
     pub(crate) more_limits: Vec<Limit>,
     pub(crate) missing: Missing,
     pub(crate) cost: Option<FnOfParts<u32>>,
+    pub(crate) plans: CustomerPlans,
     pub(crate) when: Option<FnOfParts<bool>>,
     pub(crate) wait: Duration,
     pub(crate) limiter: Option<Limiter>,

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
 
-use limiter_core::service::{LimitedRequest, TowerRule};
+use limiter_core::service::{LimitedRequest, PlanOfCall, TowerRule};
 use limiter_core::{Key, Limit, Limiter, OnError};
 use tower_layer::Layer;
 
@@ -122,7 +122,7 @@ impl OutgoingOptions {
     /// Returns the request of a call.
     fn request<'a>(&self, key: &'a Key) -> LimitedRequest<'a> {
         let (postpaid, on_error) = (Some(self.payment == Payment::Postpaid), self.on_error);
-        LimitedRequest { key, form: 0, cost: 1, postpaid, on_error, wants_limits: false }
+        LimitedRequest { key, form: 0, cost: 1, postpaid, on_error, wants_limits: false, plan: PlanOfCall::NONE }
     }
 }
 

@@ -40,6 +40,7 @@ mod observers;
 mod oracle;
 mod outage;
 mod overflow;
+mod plans;
 mod processes;
 mod receipts;
 mod recipes;

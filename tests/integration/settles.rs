@@ -452,7 +452,7 @@ async fn the_usage_of_a_limit_is_read_and_nothing_is_counted() {
         assert_eq!(numbers(&limiter.usage(&key, &limit).await.expect("a level")), (5, 0, 0, Duration::ZERO));
         limiter.charge(&key, &limit, 7).await.expect("charged");
         for _ in 0..2 {
-            let usage = limiter.named("rule").usage(&key, &limit).await.expect("a level");
+            let usage = limiter.usage(&key, &limit).await.expect("a level");
             assert_eq!(numbers(&usage), (0, 2, 0, Duration::from_secs(10)));
         }
     }

@@ -10,6 +10,7 @@ mod outgoing;
 mod outgoing_grpc;
 mod permits;
 mod places;
+mod plans;
 mod rules;
 mod slots;
 mod stores;

@@ -61,7 +61,7 @@ pub(crate) struct ChargeArguments {
     pub(crate) cost: u32,
 }
 
-/// The arguments of `peek` and `reset`.
+/// The arguments of `peek`, `usage` and `reset`.
 #[derive(Args, Debug)]
 pub(crate) struct PeekArguments {
     #[command(flatten)]
@@ -109,6 +109,9 @@ pub(crate) struct LimitArguments {
     /// File with the rule, in place of the shared rules; `-` is standard input
     #[arg(long, value_name = "FILE", requires = "rule", conflicts_with = "limit")]
     pub(crate) rules: Option<PathBuf>,
+    /// Plan of the customer, one of those that the rule names
+    #[arg(long, value_name = "PLAN", requires = "rule", conflicts_with = "limit")]
+    pub(crate) plan: Option<String>,
     /// Algorithm of --limit, or of a rule that sets none [default: sliding_window]
     #[arg(long, value_name = "ALGORITHM", value_enum)]
     pub(crate) algorithm: Option<AlgorithmName>,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rate_limited::{Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, RuleSet, SharedRules, Source};
+use rate_limited::{
+    Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, RuleInForce, RuleSet, SharedRules, Source,
+};
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use super::counts::{CountReports, Counts};
@@ -26,6 +28,8 @@ pub(super) struct Target {
     /// The reports that slots of this process are lost.
     pub(super) losses: LossReports,
     rule: String,
+    /// The plan of the customer. Empty for none.
+    plan: String,
     reports: CountReports,
 }
 
@@ -59,7 +63,7 @@ impl Target {
         let (reports, losses) = (CountReports::default(), LossReports::default());
         let builder = losses.add_to(reports.add_to(connection.builder()));
         let limiter = builder.rule(OWN_RULE, rule).connect().await?;
-        Ok(Self { key, default_limit, rule: OWN_RULE.to_owned(), limiter, losses, reports })
+        Ok(Self { key, default_limit, rule: OWN_RULE.to_owned(), plan: String::new(), limiter, losses, reports })
     }
 
     async fn of_rule(
@@ -100,18 +104,26 @@ impl Target {
         if let Some(part) = unknown_part(&text, rule, &key) {
             return Err(without_key(rule, &place, &part));
         }
-        let target = Self { key, default_limit, rule: rule.to_owned(), limiter: limiter.clone(), losses, reports };
+        let (rule, plan) = (rule.to_owned(), arguments.plan.clone().unwrap_or_default());
+        if !plan.is_empty() && !found.plans().contains(&plan) {
+            return Err(unknown_plan(&plan, found));
+        }
+        let target = Self { key, default_limit, rule, plan, limiter: limiter.clone(), losses, reports };
         let needs_limit = found.limits().is_empty() && !matches!(found.mode(), Mode::Off | Mode::Deny);
-        // An override for this key may have a limit.
-        if needs_limit && (found.overrides() == 0 || target.is_without_limit().await?) {
-            return Err(without_limit(rule, &place));
+        // An override for this key may have a limit, or the plan.
+        let has_variants = found.overrides() > 0 || !found.plans().is_empty();
+        if needs_limit && (!has_variants || target.is_without_limit().await?) {
+            return Err(match found.plans() {
+                plans if plans.is_empty() || !target.plan.is_empty() => without_limit(&target.rule, &place),
+                plans => without_plan(&target.rule, plans),
+            });
         }
         Ok(target)
     }
 
     /// The limiter's calls under the rule.
     pub(super) fn rule(&self) -> Named<'_> {
-        self.limiter.named(&self.rule)
+        self.limiter.named(&self.rule).plan(&self.plan)
     }
 
     /// Reads the counts of the key for all limits of the rule. Nothing is taken.
@@ -170,6 +182,27 @@ fn without_limit(rule: &str, place: &str) -> Failure {
     ))
 }
 
+fn unknown_plan(plan: &str, rule: &RuleInForce) -> Failure {
+    let (name, plans) = (visible(rule.name()), rule.plans());
+    let remedy = match suggestion::nearest(plan, plans.iter().map(String::as_str)) {
+        Some(plan) => format!("write `{}`", visible(plan)),
+        None if plans.is_empty() => "remove it, because the rule names none".to_owned(),
+        None => format!("write one of {}", list_of_plans(plans)),
+    };
+    Failure::usage(format!("`--plan` must be a plan that the rule `{name}` names, got `{}`: {remedy}", visible(plan)))
+}
+
+fn without_plan(rule: &str, plans: &[String]) -> Failure {
+    let (rule, plans) = (visible(rule), list_of_plans(plans));
+    Failure::usage(format!(
+        "`--plan` must be written for the rule `{rule}`, which has no limit of its own, got none: write one of {plans}"
+    ))
+}
+
+fn list_of_plans(plans: &[String]) -> String {
+    plans.iter().map(|plan| format!("`{}`", visible(plan))).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns a part by which an override may match the key, if the rule does not state where its keys have their parts.
 fn unknown_part(text: &str, rule: &str, key: &Key) -> Option<String> {
     let document = text.parse::<DocumentMut>().ok()?;
@@ -210,6 +243,14 @@ fn rules_alone(text: &str) -> Result<RuleSet, Error> {
     }
     if let Some(defaults) = document.get_mut("defaults").and_then(Item::as_table_like_mut) {
         remove_policies(defaults);
+    }
+    let plans = document.get_mut("plans").and_then(Item::as_table_like_mut);
+    for plan in plans.into_iter().flat_map(|plans| plans.iter_mut()).filter_map(|(_, plan)| plan.as_table_like_mut()) {
+        remove_policies(plan);
+        if plan.is_empty() {
+            // A plan has a setting. The command has no leases in any case.
+            plan.insert("leases", toml_edit::value(false));
+        }
     }
     let rules = document.get_mut("rules").and_then(Item::as_table_like_mut);
     // A rule has any name, such as that of a setting.

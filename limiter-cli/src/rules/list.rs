@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use toml_edit::{Item, TableLike};
 
 use super::rule_edit::{LimitText, OverrideKeys, overrides};
-use super::rule_text::{OVERRIDE, RuleText};
+use super::rule_text::{OVERRIDE, PLANS, RuleText};
 use super::{rule_edit, time_text};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -25,6 +25,12 @@ pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failur
         let rules = text.rules().into_iter().map(|(name, rule)| rule_json(name, rule)).collect::<Vec<_>>();
         let mut list = version_json(published);
         list.insert("rules".to_owned(), rules.into());
+        let plan = |(name, plan): (&str, &dyn TableLike)| {
+            let mut fields = Map::from_iter([("name".to_owned(), json!(name))]);
+            fields.extend(settings_json(plan));
+            Value::Object(fields)
+        };
+        list.insert("plans".to_owned(), text.plans().into_iter().map(plan).collect());
         output.json(&list.into())?;
         return Ok(Exit::SUCCESS);
     }
@@ -38,10 +44,12 @@ pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failur
         output.line("the text has no rules")?;
         return Ok(Exit::SUCCESS);
     }
-    let mut table = output.table(&["RULE", "LIMITS", "ALGORITHM", "MODE", "ON ERROR", "DEADLINE", "OVERRIDES"]);
+    let mut table =
+        output.table(&["RULE", "LIMITS", "ALGORITHM", "MODE", "ON ERROR", "DEADLINE", "PLANS", "OVERRIDES"]);
     for (name, rule) in rules {
         let overrides = overrides(rule);
         let mut row = row(visible(name), rule);
+        row.push(Cell::new(plans_text(rule)));
         row.push(Cell::new(overrides.len()).set_alignment(CellAlignment::Right));
         table.add_row(row);
         for settings in overrides.iter().take(MAX_OVERRIDES) {
@@ -51,8 +59,18 @@ pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failur
             table.add_row([format!("  and {} more", overrides.len() - MAX_OVERRIDES)]);
         }
     }
+    for (name, plan) in text.plans() {
+        table.add_row(row(format!("plan {}", visible(name)), plan));
+    }
     output.print(table)?;
     Ok(Exit::SUCCESS)
+}
+
+/// Returns the plans that a rule names.
+fn plans_text(rule: &dyn TableLike) -> String {
+    let plans = rule.get(PLANS).and_then(Item::as_array).into_iter().flatten();
+    let plans: Vec<_> = plans.filter_map(|plan| plan.as_str()).map(visible).collect();
+    if plans.is_empty() { "-".to_owned() } else { plans.join(", ") }
 }
 
 /// Returns the cells of a rule or an override, apart from the number of overrides.

@@ -16,6 +16,9 @@ pub(super) struct RuleText {
 /// The table of the rules at the top.
 const RULES: &str = "rules";
 
+/// The table of the plans at the top, and their names in a rule.
+pub(super) const PLANS: &str = "plans";
+
 /// The overrides in a rule.
 pub(super) const OVERRIDE: &str = "override";
 
@@ -43,9 +46,18 @@ impl RuleText {
 
     /// Returns the names of the rules and their settings, in the order of the text.
     pub(super) fn rules(&self) -> Vec<(&str, &dyn TableLike)> {
-        let rules = self.document.get(RULES).and_then(Item::as_table_like);
-        let rules = rules.into_iter().flat_map(TableLike::iter);
-        rules.filter_map(|(name, rule)| Some((name, rule.as_table_like()?))).collect()
+        self.tables(RULES)
+    }
+
+    /// Returns the names of the plans and their settings, in the order of the text.
+    pub(super) fn plans(&self) -> Vec<(&str, &dyn TableLike)> {
+        self.tables(PLANS)
+    }
+
+    fn tables(&self, name: &str) -> Vec<(&str, &dyn TableLike)> {
+        let tables = self.document.get(name).and_then(Item::as_table_like);
+        let tables = tables.into_iter().flat_map(TableLike::iter);
+        tables.filter_map(|(name, table)| Some((name, table.as_table_like()?))).collect()
     }
 
     /// Returns the settings of a rule.

@@ -137,18 +137,7 @@ impl Named<'_> {
     /// As for [`Limiter::charge_all`].
     pub async fn charge_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
         let inside = self.inside();
-        inside.charge_planned(&self.plan(inside, limits)?, largest_cost(limits)).await
-    }
-
-    /// Reads the use of the rule's limits, of which it describes one: [`Limiter::usage`] under the rule.
-    ///
-    /// # Errors
-    /// As for [`Limiter::charge`].
-    ///
-    /// # Cancel safety
-    /// As for [`Limiter::usage`].
-    pub async fn usage(&self, key: &Key, limit: &Limit) -> Result<Usage, Error> {
-        self.charge(key, limit, 0).await
+        inside.charge_planned(&self.plan_call(inside, limits)?, largest_cost(limits)).await
     }
 
     /// [`charge`](Named::charge) for code that is not async.
@@ -165,14 +154,6 @@ impl Named<'_> {
     /// As for [`Limiter::charge_all`].
     pub fn charge_all_blocking(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
         block_on(self.charge_all(limits))
-    }
-
-    /// [`usage`](Named::usage) for code that is not async.
-    ///
-    /// # Errors
-    /// As for [`Limiter::charge`].
-    pub fn usage_blocking(&self, key: &Key, limit: &Limit) -> Result<Usage, Error> {
-        block_on(self.usage(key, limit))
     }
 }
 

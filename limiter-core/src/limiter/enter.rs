@@ -306,7 +306,7 @@ impl Named<'_> {
 
     async fn enter_planned(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Entry, Error> {
         let inside = self.inside();
-        inside.enter(|| self.plan(inside, limits), max_wait).await
+        inside.enter(|| self.plan_call(inside, limits), max_wait).await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::decision::DIRECT_CALL;
 use crate::limiter::planned::{RuleDecision, decision_of};
 use crate::limiter::{Inside, Limiter};
 use crate::request::Request;
-use crate::rule::{KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
+use crate::rule::{CustomerPlan, KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
 use crate::run::block_on;
 use crate::{Block, Decision, Error, Key, Limit, OnError};
 
@@ -25,6 +25,7 @@ pub struct Named<'a> {
     /// The name in decisions.
     name: &'static str,
     on_error: Option<OnError>,
+    customer_plan: CustomerPlan,
 }
 
 impl RuleRef for Named<'_> {
@@ -61,7 +62,7 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        Named { limiter: self, rule, position, name, on_error: None }
+        Named { limiter: self, rule, position, name, on_error: None, customer_plan: CustomerPlan::NONE }
     }
 
     /// Takes permits of several rules at once, all of them or none. Each rule is a `(name, key, limit, cost)`; the limit
@@ -132,6 +133,15 @@ impl<'a> Named<'a> {
         self
     }
 
+    /// Sets the plan of the calls' customer, such as `pro`, by which the rule may have [other limits](crate::Rule::plans).
+    /// An empty text is none.
+    ///
+    /// The plan is no part of the key. So a customer who changes it keeps what was used.
+    pub fn plan(mut self, name: &str) -> Self {
+        self.customer_plan = CustomerPlan::of_call(name);
+        self
+    }
+
     /// Takes one permit if there is one: [`Limiter::check`] under the rule.
     ///
     /// # Errors
@@ -176,7 +186,7 @@ impl<'a> Named<'a> {
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn check_postpaid(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         let (inside, items) = (self.limiter.inside(), [(key, limit, 0)]);
-        let rule = || (RuleUse::direct(0, self.name, key, &items).with_postpaid(true), *self);
+        let rule = || (self.rule_use(key, &items).with_postpaid(true), *self);
         let plan = || inside.rules.plan(self.own_policy(), &iter::once(rule()));
         inside.decide_named(plan, Duration::ZERO, None).await.map(decision_of)
     }
@@ -184,7 +194,7 @@ impl<'a> Named<'a> {
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
         let inside = self.limiter.inside();
-        inside.decide_named(|| self.plan(inside, limits), max_wait, None).await.map(decision_of)
+        inside.decide_named(|| self.plan_call(inside, limits), max_wait, None).await.map(decision_of)
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in
@@ -220,7 +230,7 @@ impl<'a> Named<'a> {
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         let inside = self.limiter.inside();
-        inside.peek_planned(&self.plan(inside, &[(key, limit, 1)])?).await
+        inside.peek_planned(&self.plan_call(inside, &[(key, limit, 1)])?).await
     }
 
     /// Resets the counters of `key` for the rule's limits: the configured ones, or else `limit`. It ends the key's
@@ -246,7 +256,7 @@ impl<'a> Named<'a> {
     #[doc(hidden)]
     pub fn limits_for(&self, key: &Key, limit: &Limit) -> Result<Vec<Limit>, Error> {
         self.inside().rules.with_rule(self, |resolved| {
-            let settings = resolved.settings_for(key);
+            let settings = resolved.settings_for(key, self.customer_plan, || true);
             match settings.limits() {
                 [] => settings.apply(*limit, None).map(|limit| vec![limit]),
                 limits => limits.iter().map(|configured| settings.apply(*configured, Some(*limit))).collect(),
@@ -254,12 +264,26 @@ impl<'a> Named<'a> {
         })
     }
 
+    /// The name in the sets of rules.
+    pub(super) fn rule_name(&self) -> &str {
+        self.rule
+    }
+
+    pub(super) fn customer_plan(&self) -> CustomerPlan {
+        self.customer_plan
+    }
+
     /// Plans a call under the rule: each distinct key is a use of it.
-    pub(super) fn plan<'k>(&self, inside: &Inside, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
+    pub(super) fn plan_call<'k>(&self, inside: &Inside, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
         let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
         let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
-        let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), *self));
+        let uses = uses.map(|(_, (key, ..))| (self.rule_use(key, items), *self));
         inside.rules.plan(self.own_policy(), &uses)
+    }
+
+    /// The rule of a direct call about a key.
+    pub(super) fn rule_use<'k, 'l>(&self, key: &'k Key, items: &'l [(&'k Key, &'l Limit, u32)]) -> RuleUse<'k, 'l> {
+        RuleUse::direct(0, self.name, key, items).with_customer_plan(self.customer_plan)
     }
 
     fn own_policy(&self) -> OwnPolicy {

@@ -193,18 +193,27 @@ impl Inside {
         Ok(allowed.map(Decision::Allowed))
     }
 
+    /// Reads the number of slots of a key that are in use, in all processes.
+    ///
+    /// # Errors
+    /// The failure of the store, under every policy.
+    pub(super) async fn slots_in_use(&self, key: &Key) -> Result<u32, Error> {
+        let table = self.slot_table();
+        match table.outbox() {
+            None => Ok(table.find(key).map_or(0, |slots| slots.outlook().running)),
+            Some(outbox) => Ok(outbox.peek(key).await?.iter().map(|holder| u32::from(holder.slots)).sum()),
+        }
+    }
+
     async fn peek_slot(&self, call: &SlotsOfCall<'_>, options: &CallOptions) -> Result<SlotDecision, Error> {
         let (max, table) = (call.limit.max(), self.slot_table());
         let here = table.find(call.key).map(|slots| slots.outlook());
-        let in_use = match table.outbox() {
-            None => here.as_ref().map_or(0, |here| here.running),
-            Some(outbox) => match outbox.peek(call.key).await {
-                Ok(holders) => holders.iter().map(|holder| u32::from(holder.slots)).sum(),
-                Err(error) => {
-                    let resolution = apply_policy(&self.observers, error, options.on_error, |_| None)?;
-                    return Ok(SlotDecision::by_policy(&resolution));
-                }
-            },
+        let in_use = match self.slots_in_use(call.key).await {
+            Ok(in_use) => in_use,
+            Err(error) => {
+                let resolution = apply_policy(&self.observers, error, options.on_error, |_| None)?;
+                return Ok(SlotDecision::by_policy(&resolution));
+            }
         };
         let free = max.saturating_sub(in_use);
         let retry_after = here.map_or(FIRST_RETRY, |here| here.retry_after);

@@ -134,7 +134,8 @@ impl<'a> AnnotatedCall<'a> {
             let rule = rule.as_ref()?;
             let (limits, own) = (OwnLimits::Attribute(rule.limits()), function.settings_of(rule_index));
             let (key, cost, is_postpaid) = (rule.key(), rule.cost, rule.is_postpaid);
-            let rule = RuleUse { rule_index, name, key, limits, cost, own };
+            let customer_plan = rule.customer_plan;
+            let rule = RuleUse { rule_index, name, key, limits, cost, own, customer_plan };
             let settles = settles && function.settles(rule_index);
             let rule = if settles { rule.with_postpaid(is_postpaid) } else { rule.never_settled() };
             Some((rule, function.rule(rule_index)))

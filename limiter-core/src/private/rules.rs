@@ -2,7 +2,8 @@
 
 use std::slice;
 
-use crate::private::{LimitOrNearest, StaticKey, limit};
+use crate::private::{LimitOrNearest, PlanOfCall, StaticKey, limit};
+use crate::rule::CustomerPlan;
 use crate::{Key, Limit};
 
 /// The requests of one rule of a call: a key, its limits and a cost.
@@ -13,6 +14,7 @@ pub struct RuleRequest {
     pub(super) cost: u32,
     /// The call takes nothing and is charged once its cost is known.
     pub(super) is_postpaid: bool,
+    pub(super) customer_plan: CustomerPlan,
 }
 
 /// The key of a rule.
@@ -51,13 +53,25 @@ impl RuleRequest {
     #[inline]
     #[must_use]
     pub fn with_limit(key: impl Into<KeyRef>, limit: LimitOrNearest, cost: u32) -> Self {
-        Self { key: key.into(), limits: Limits::One(limit), cost, is_postpaid: false }
+        Self {
+            key: key.into(),
+            limits: Limits::One(limit),
+            cost,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        }
     }
 
     /// Creates the request of a rule with several limits.
     #[must_use]
     pub fn with_limits<const N: usize>(key: impl Into<KeyRef>, limits: [LimitOrNearest; N], cost: u32) -> Self {
-        Self { key: key.into(), limits: Limits::Several(limits.into()), cost, is_postpaid: false }
+        Self {
+            key: key.into(),
+            limits: Limits::Several(limits.into()),
+            cost,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        }
     }
 
     /// Creates the most common request: one permit of one limit whose numbers are literals.
@@ -72,19 +86,37 @@ impl RuleRequest {
     #[must_use]
     pub const fn one_permit_static(key: &'static StaticKey, max: u32, window_millis: u64) -> Option<Self> {
         let limits = Limits::One(Ok(limit(max, window_millis)));
-        Some(Self { key: KeyRef::Static(key), limits, cost: 1, is_postpaid: false })
+        Some(Self { key: KeyRef::Static(key), limits, cost: 1, is_postpaid: false, customer_plan: CustomerPlan::NONE })
     }
 
     /// Creates the request of a rule whose limits are in the settings by name alone.
     #[must_use]
     pub fn configured(key: impl Into<KeyRef>, cost: u32) -> Option<Self> {
-        Some(Self { key: key.into(), limits: Limits::Configured, cost, is_postpaid: false })
+        Some(Self {
+            key: key.into(),
+            limits: Limits::Configured,
+            cost,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        })
     }
 
     /// Creates the request of such a rule, of one permit and with a key without values, in a `static`.
     #[must_use]
     pub const fn configured_static(key: &'static StaticKey) -> Option<Self> {
-        Some(Self { key: KeyRef::Static(key), limits: Limits::Configured, cost: 1, is_postpaid: false })
+        Some(Self {
+            key: KeyRef::Static(key),
+            limits: Limits::Configured,
+            cost: 1,
+            is_postpaid: false,
+            customer_plan: CustomerPlan::NONE,
+        })
+    }
+
+    /// Returns a request for a call of a customer who has this plan.
+    #[must_use]
+    pub fn of_plan(request: Option<Self>, plan: PlanOfCall) -> Option<Self> {
+        request.map(|request| Self { customer_plan: plan.customer_plan(), ..request })
     }
 
     /// Returns it for a call that its function or its permit settles. A cost of 0 is then that of a postpaid call: otherwise

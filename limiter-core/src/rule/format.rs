@@ -287,11 +287,19 @@ impl FieldNames {
     }
 
     pub(crate) fn of_rule() -> Self {
-        Self { kind: "a setting of a rule", names: names(&["limit", "limits"], |_| true, &["key", "override"]) }
+        Self {
+            kind: "a setting of a rule",
+            names: names(&["limit", "limits"], |_| true, &["key", "plans", "override"]),
+        }
     }
 
     pub(crate) fn of_override() -> Self {
         Self { kind: "a setting of an override", names: names(&["match", "key", "limit", "limits"], |_| true, &[]) }
+    }
+
+    #[cfg(feature = "rules")]
+    pub(crate) fn of_plan() -> Self {
+        Self { kind: "a setting of a plan", names: names(&["limit", "limits"], |_| true, &[]) }
     }
 
     pub(crate) fn of_defaults() -> Self {

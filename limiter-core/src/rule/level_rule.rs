@@ -97,6 +97,11 @@ impl LevelRule {
         }
     }
 
+    /// Returns true for the first call with a plan that the rule does not name.
+    pub(crate) fn add_unknown_plan(&self) -> bool {
+        self.logged.add_unknown_plan()
+    }
+
     pub(crate) fn has_overrides(&self) -> bool {
         self.overrides.is_some()
     }

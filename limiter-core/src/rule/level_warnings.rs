@@ -19,16 +19,23 @@ pub(crate) struct LoggedMistakes {
     /// A bit for each kind of calls, by the position of the override.
     overrides: Box<[AtomicU8]>,
     key: AtomicBool,
+    unknown_plan: AtomicBool,
 }
 
 impl LoggedMistakes {
     pub(crate) fn new(overrides: &[(KeyMatch, Rule)]) -> Self {
-        Self { overrides: overrides.iter().map(|_| AtomicU8::new(0)).collect(), key: AtomicBool::new(false) }
+        let overrides = overrides.iter().map(|_| AtomicU8::new(0)).collect();
+        Self { overrides, key: AtomicBool::new(false), unknown_plan: AtomicBool::new(false) }
     }
 
     /// Returns true for the first mistake of the rule's stated key.
     fn add_key(&self) -> bool {
         !self.key.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns true for the first call with a plan that the rule does not name.
+    pub(crate) fn add_unknown_plan(&self) -> bool {
+        !self.unknown_plan.swap(true, Ordering::Relaxed)
     }
 
     /// Returns true for the first mistake of an override with such calls.
@@ -165,6 +172,16 @@ impl SetName<'_> {
             }
             if more > 0 {
                 tracing::warn!(target: TARGET, rule, origin, more, "more overrides match no key of the calls under their rule");
+            }
+        });
+    }
+
+    /// Logs what does not suit the plans of customers.
+    pub(crate) fn warn_of_plans(&self, problems: Vec<String>) {
+        let (set, origin) = (self.to_string(), self.origin.as_str());
+        log_apart(move || {
+            for problem in problems {
+                tracing::warn!(target: TARGET, origin, "{set}: {problem}");
             }
         });
     }

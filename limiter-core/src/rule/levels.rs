@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::key::KeyTemplate;
+use crate::rule::customer_plan::{CustomerPlan, CustomerPlanOfRule, CustomerPlansOfRule};
 use crate::rule::level_rule::LevelRule;
 use crate::rule::level_warnings::{SetName, Unmatched, UnmatchedCalls};
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::settings::DefaultSettings;
 use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
-use crate::{Error, ErrorKind, Key};
+use crate::{Error, ErrorKind, Key, Limit};
 
 /// The most overrides of a set of rules.
 const MAX_OVERRIDES: usize = 100_000;
@@ -22,6 +23,8 @@ const MAX_OVERRIDES: usize = 100_000;
 pub(crate) struct RuleLevel {
     defaults: Rule,
     rules: BTreeMap<String, Arc<LevelRule>>,
+    /// The plans of customers.
+    plans: BTreeMap<String, Arc<Rule>>,
     is_strict: bool,
     /// The file of the set.
     file: Option<Arc<Path>>,
@@ -70,12 +73,19 @@ impl RuleLevel {
             );
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        let RuleSet { defaults, rules, is_strict, file, .. } = set;
+        let RuleSet { defaults, rules, plans, is_strict, file, .. } = set;
         let level_rule = |(name, rule): (String, Rule)| {
             let rule = index(&name, Arc::new(rule))?;
             Ok::<_, Error>((name, Arc::new(rule)))
         };
-        Ok(Self { defaults, rules: rules.into_iter().map(level_rule).collect::<Result<_, _>>()?, is_strict, file })
+        let plans = plans.into_iter().map(|(name, plan)| (name, Arc::new(plan))).collect();
+        Ok(Self {
+            defaults,
+            rules: rules.into_iter().map(level_rule).collect::<Result<_, _>>()?,
+            plans,
+            is_strict,
+            file,
+        })
     }
 
     /// Logs the stated keys that no function and no layer of the program has, of the rules that one is known of.
@@ -94,7 +104,7 @@ impl RuleLevel {
     }
 
     fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.defaults.is_empty()
+        self.rules.is_empty() && self.plans.is_empty() && self.defaults.is_empty()
     }
 }
 
@@ -187,7 +197,8 @@ impl RuleLevels {
             );
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        if self.levels_of(name).count() < 2 {
+        let has_plans = self.levels_of(name).any(|(_, rule)| rule.rule.plans.is_some());
+        if self.levels_of(name).count() < 2 && !has_plans {
             return Ok(()); // The level itself is checked already.
         }
         let resolved = self.resolve(name, KeyText::Unknown, None);
@@ -200,11 +211,15 @@ impl RuleLevels {
         };
         let place = resolved.levels.first().map(|(_, rule)| rule.rule.place).unwrap_or_default();
         check(&resolved.settings, place, "the rule")?;
+        for plan in resolved.plans.iter().flat_map(|plans| plans.iter()) {
+            let place = plan.tables.iter().flatten().next().map(|table| table.place).unwrap_or_default();
+            check(&plan.settings, place, &format!("the plan `{}` of the rule", plan.name()))?;
+        }
         for (index, (_, rule)) in resolved.levels.iter().enumerate() {
             let mut found = [None; LEVELS];
             for (number, (_, override_rule)) in (1..).zip(&rule.rule.overrides) {
                 found[index] = Some(override_rule);
-                let settings = resolved.compose(&found);
+                let settings = resolved.compose(&found, &[]);
                 if settings.to_rule().contradiction().is_some() {
                     check(&settings, override_rule.place, &format!("override {number} of the rule"))?;
                 }
@@ -244,7 +259,9 @@ impl RuleLevels {
 
     /// Checks that each rule of `configured` limits has one.
     fn check_limits(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
-        let has_limits = |name: &str| self.levels_of(name).any(|(_, rule)| !rule.rule.limits.is_empty());
+        let of_plans = |name: &str| self.resolve(name, KeyText::Unknown, None).has_limits_of_plans();
+        let has_limits =
+            |name: &str| self.levels_of(name).any(|(_, rule)| !rule.rule.limits.is_empty()) || of_plans(name);
         let without_limit = catalog.without_limit(has_limits);
         let Some((name, site)) = without_limit.first_key_value() else { return Ok(()) };
         let problem = format!(
@@ -330,14 +347,73 @@ impl RuleLevels {
             }
             None => (origin, Arc::clone(rule)),
         };
-        let levels = self.levels_of(name).map(level).collect();
+        let named_by = self.levels_of(name).map(|(_, rule)| rule).find(|rule| rule.rule.plans.is_some());
+        let levels = match named_by.and_then(|rule| rule.rule.plans.as_deref()) {
+            None => self.levels_of(name).map(level).collect(),
+            // A level may have the table of a plan and not the rule.
+            Some(plans) => {
+                let with_rule = |(origin, in_level): (Origin, &RuleLevel)| match in_level.rules.get(name) {
+                    Some(rule) => Some(level((origin, rule))),
+                    None if plans.iter().any(|plan| in_level.plans.contains_key(plan)) => {
+                        Some((origin, Arc::new(LevelRule::of_unknown_key(name, Arc::default()))))
+                    }
+                    None => None,
+                };
+                self.iter().filter_map(with_rule).collect()
+            }
+        };
         let mut defaults = DefaultSettings::default();
         self.iter().for_each(|(_, level)| defaults.add(&level.defaults));
         let is_shared_unread = self.is_shared_unread;
         let mut resolved = ResolvedRule { levels, defaults, switch, is_shared_unread, ..ResolvedRule::default() };
         resolved.has_overrides = resolved.levels.iter().any(|(_, rule)| rule.has_overrides());
-        resolved.settings = resolved.compose(&[]);
+        resolved.settings = resolved.compose(&[], &[]);
+        resolved.plans = named_by.map(|rule| Box::new(self.plans_of_rule(name, rule, &resolved)));
+        resolved.has_variants = resolved.has_overrides || resolved.plans.is_some();
         resolved
+    }
+
+    /// Composes the settings of each plan that a rule names, in the level that names them.
+    fn plans_of_rule(&self, name: &str, named_by: &Arc<LevelRule>, resolved: &ResolvedRule) -> CustomerPlansOfRule {
+        let table = |plan: &str, origin: Origin| {
+            let level = self.iter().find(|(other, _)| *other == origin);
+            level.and_then(|(_, level)| level.plans.get(plan)).cloned()
+        };
+        let plan = |plan: &String| {
+            let tables = resolved.levels.iter().map(|(origin, _)| table(plan, *origin)).collect();
+            CustomerPlanOfRule::new(plan, tables, |tables| resolved.compose(&[], tables))
+        };
+        let plans = named_by.rule.plans.iter().flatten().map(plan).collect();
+        CustomerPlansOfRule::new(name, Arc::clone(named_by), plans)
+    }
+
+    /// Returns what the log has about the plans of customers in the set of an origin: those that no rule names, and those of
+    /// a rule whose limits have other counters than one another.
+    pub(crate) fn problems_of_plans(&self, origin: Origin) -> Vec<String> {
+        let Some((_, level)) = self.iter().find(|(other, _)| *other == origin) else { return Vec::new() };
+        let names = self.iter().flat_map(|(_, level)| level.rules.values()).filter_map(|rule| rule.rule.plans.as_ref());
+        let named: BTreeSet<_> = names.flatten().map(String::as_str).collect();
+        let unnamed = level.plans.iter().filter(|(plan, _)| !named.contains(plan.as_str()));
+        let unnamed = unnamed.map(|(plan, table)| {
+            let problem =
+                format!("the plan `{plan}` has no effect, because no rule names it: add it to the `plans` of a rule");
+            table.place.locate(&problem)
+        });
+        let is_of_level = |name: &&str| {
+            let names = self.levels_of(name).find_map(|(_, rule)| rule.rule.plans.as_ref());
+            level.rules.contains_key(*name) || names.into_iter().flatten().any(|plan| level.plans.contains_key(plan))
+        };
+        let new_counts = self.names().into_iter().filter(is_of_level).filter_map(|name| {
+            let resolved = self.resolve(name, KeyText::Unknown, None);
+            let (one, other) = resolved.plans.as_ref()?.with_other_counters()?;
+            let place = level.rules.get(name).map(|rule| rule.rule.place).unwrap_or_default();
+            let [of_one, of_other] = [one, other].map(CustomerPlanOfRule::described);
+            Some(place.locate(&format!(
+                "a change between the plans {of_one} and {of_other} of the rule `{name}` starts new counts, because their \
+                 limits have other windows or algorithms: what was used does not count"
+            )))
+        });
+        unnamed.chain(new_counts).collect()
     }
 
     fn levels_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LevelRule>)> {
@@ -350,7 +426,11 @@ impl RuleLevels {
 pub(crate) struct ResolvedRule {
     /// The settings of keys without overrides.
     settings: Settings,
+    /// Some calls have other settings: by an override or by their plan.
+    has_variants: bool,
     has_overrides: bool,
+    /// The plans of customers, if the rule names some.
+    plans: Option<Box<CustomerPlansOfRule>>,
     /// The rule in each level that has it, from the highest to the lowest.
     levels: Vec<(Origin, Arc<LevelRule>)>,
     defaults: DefaultSettings,
@@ -364,28 +444,57 @@ pub(crate) struct ResolvedRule {
 const LEVELS: usize = 4;
 
 impl ResolvedRule {
-    /// The settings of calls with this key.
+    /// The settings of calls with this key and this plan. `has_limit` is about their caller: a call without any limit has
+    /// that of the smallest plan.
     #[inline]
-    pub(crate) fn settings_for(&self, key: &Key) -> Cow<'_, Settings> {
-        if self.has_overrides { self.settings_with_overrides(key) } else { Cow::Borrowed(&self.settings) }
+    pub(crate) fn settings_for(
+        &self,
+        key: &Key,
+        plan: CustomerPlan,
+        has_limit: impl FnOnce() -> bool,
+    ) -> Cow<'_, Settings> {
+        if !self.has_variants {
+            return Cow::Borrowed(&self.settings);
+        }
+        let settings = self.variant(key, plan);
+        if self.plans.is_none() || !settings.limits().is_empty() || has_limit() {
+            return settings;
+        }
+        self.with_smallest_plan(settings)
     }
 
     #[inline(never)]
-    fn settings_with_overrides(&self, key: &Key) -> Cow<'_, Settings> {
+    fn variant(&self, key: &Key, plan: CustomerPlan) -> Cow<'_, Settings> {
+        let plan = self.plans.as_ref().and_then(|plans| plans.find(plan));
+        let without_override = || Cow::Borrowed(plan.map_or(&self.settings, |plan| &plan.settings));
+        if !self.has_overrides {
+            return without_override();
+        }
         let mut found = [None; LEVELS];
         for (found, (_, rule)) in found.iter_mut().zip(&self.levels) {
             *found = rule.find(key);
         }
-        if found.iter().all(Option::is_none) { Cow::Borrowed(&self.settings) } else { Cow::Owned(self.compose(&found)) }
+        if found.iter().all(Option::is_none) {
+            return without_override();
+        }
+        Cow::Owned(self.compose(&found, plan.map_or(&[], |plan| &plan.tables)))
     }
 
-    /// Composes the settings of all levels, with these overrides.
-    fn compose(&self, overrides: &[Option<&Rule>]) -> Settings {
+    /// Returns settings with the limits of the smallest plan.
+    #[cold]
+    fn with_smallest_plan<'s>(&self, settings: Cow<'s, Settings>) -> Cow<'s, Settings> {
+        let smallest = self.plans.as_ref().and_then(|plans| plans.smallest());
+        smallest.map_or(settings.clone(), |smallest| Cow::Owned(settings.into_owned().with_limits_of(smallest)))
+    }
+
+    /// Composes the settings of all levels, with these overrides and these tables of a plan.
+    fn compose(&self, overrides: &[Option<&Rule>], plan: &[Option<Arc<Rule>>]) -> Settings {
         let mut settings = Settings::default();
         let overrides = overrides.iter().copied().chain(std::iter::repeat(None));
-        for ((origin, rule), found) in self.levels.iter().zip(overrides) {
-            if let Some(found) = found {
-                settings.add_override(found, *origin);
+        let plan = plan.iter().map(Option::as_deref).chain(std::iter::repeat(None));
+        for (((origin, rule), found), plan) in self.levels.iter().zip(overrides).zip(plan) {
+            for of_call in [found, plan].into_iter().flatten() {
+                settings.add_override(of_call, *origin);
             }
             settings.add(&rule.rule, *origin);
         }
@@ -408,6 +517,24 @@ impl ResolvedRule {
     /// The settings of keys without overrides.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Returns the level of a limit of calls with this key. `None` if it is not configured.
+    pub(crate) fn origin_of(&self, limit: Limit, key: &Key) -> Option<Origin> {
+        let of_key = self.variant(key, CustomerPlan::NONE);
+        let of_plans = self.plans.iter().flat_map(|plans| plans.iter()).map(|plan| &plan.settings);
+        let mut all = [&*of_key].into_iter().chain(of_plans);
+        all.find(|settings| settings.limits().contains(&limit)).map(Settings::limits_origin)
+    }
+
+    /// The names of the plans of customers.
+    pub(crate) fn plans(&self) -> impl Iterator<Item = &str> {
+        self.plans.iter().flat_map(|plans| plans.iter()).map(CustomerPlanOfRule::name)
+    }
+
+    /// Returns whether a plan has limits, so that no call of the rule is without one.
+    fn has_limits_of_plans(&self) -> bool {
+        self.plans.as_ref().is_some_and(|plans| plans.smallest().is_some())
     }
 
     /// The number of overrides in all levels.

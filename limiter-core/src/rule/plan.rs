@@ -157,7 +157,7 @@ impl RuleTable {
         }
         let (single, unused) = if self.has_settings() {
             self.with_rule(reference, |resolved| {
-                let settings = &*resolved.settings_for(rule.key);
+                let settings = &*rule.settings(resolved);
                 match (settings.mode(), settings.single_limit(own_limit)) {
                     (Mode::Off, _) => {
                         let off = Planned::Off { name: rule.name, limit: rule.described_limit(settings) };
@@ -229,7 +229,7 @@ impl RuleTable {
         rule: &RuleUse<'a, '_>,
         resolved: &ResolvedRule,
     ) -> Mistakes {
-        let settings = &*resolved.settings_for(rule.key);
+        let settings = &*rule.settings(resolved);
         let invalid = planned.add(rule, settings).err();
         let unused = self.unused_setting(rule, settings, settings.applied(rule.valid_limits()));
         let is_unusable = settings.ignores_burst(rule.valid_limits()) || invalid.is_some();

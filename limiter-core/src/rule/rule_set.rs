@@ -8,6 +8,7 @@ use std::sync::Arc;
 #[cfg(feature = "rules")]
 use crate::metrics::RulesRefused;
 use crate::rule::Rule;
+use crate::rule::customer_plan::PlanTables;
 #[cfg(feature = "rules")]
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::{Error, ErrorKind, Layout};
@@ -32,6 +33,8 @@ use crate::{Error, ErrorKind, Layout};
 pub struct RuleSet {
     pub(crate) defaults: Rule,
     pub(crate) rules: BTreeMap<String, Rule>,
+    /// The plans of customers.
+    pub(crate) plans: PlanTables,
     pub(crate) is_strict: bool,
     /// The limiter follows shared rules too. Only the text of a set has it.
     pub(crate) is_shared: bool,
@@ -39,6 +42,7 @@ pub struct RuleSet {
     pub(crate) file: Option<Arc<Path>>,
     /// The name of a rule that was added twice.
     duplicate: Option<String>,
+    duplicate_plan: Option<String>,
 }
 
 impl RuleSet {
@@ -64,6 +68,16 @@ impl RuleSet {
         self
     }
 
+    /// Adds a plan of customers: limits and settings for the calls of those who have it, under the rules that
+    /// [name it](Rule::plans).
+    pub fn plan(mut self, name: impl AsRef<str>, rule: Rule) -> Self {
+        let name = name.as_ref();
+        if self.plans.insert(name.to_owned(), rule).is_some() {
+            self.duplicate_plan = Some(name.to_owned());
+        }
+        self
+    }
+
     /// Makes [`build`](crate::Builder::build) and [`set_rules`](crate::Limiter::set_rules) fail for a rule that no
     /// function has and that was not [declared](crate::Builder::declare), and for a rule of `configured` limits that no
     /// set gives any. Default: the log gets a warning.
@@ -82,11 +96,13 @@ impl RuleSet {
     /// # Errors
     /// [`ErrorKind::Config`] for such a rule.
     pub(crate) fn check_hashed_layouts(&self) -> Result<(), Error> {
-        let Some((name, rule)) = self.rules.iter().find(|(_, rule)| rule.has_layout(Layout::Zset)) else {
+        let of_rules = self.rules.iter().map(|rule| ("rule", rule));
+        let mut all = of_rules.chain(self.plans.iter().map(|plan| ("plan", plan)));
+        let Some((kind, (name, rule))) = all.find(|(_, (_, rule))| rule.has_layout(Layout::Zset)) else {
             return Ok(());
         };
         let problem = format!(
-            "`hash_keys` must be left out with `layout = \"zset\"`, got the rule `{name}` of that layout: remove one of \
+            "`hash_keys` must be left out with `layout = \"zset\"`, got the {kind} `{name}` of that layout: remove one of \
              them, because such a set is addressed by the plain key"
         );
         Err(Error::new(ErrorKind::Config, rule.place.locate(&problem)))
@@ -94,20 +110,24 @@ impl RuleSet {
 
     /// Returns whether the set has settings, or requires some.
     pub(crate) fn is_in_use(&self) -> bool {
-        !self.rules.is_empty() || !self.defaults.is_empty() || self.is_strict
+        !self.rules.is_empty() || !self.plans.is_empty() || !self.defaults.is_empty() || self.is_strict
     }
 
     /// Checks the settings of all rules.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a setting out of its range, a rule without a name, a rule that was added twice, and a
-    /// default that is none.
+    /// [`ErrorKind::Config`] for a setting out of its range, a rule without a name, a rule or a plan that was added twice, a
+    /// plan that a rule names and the set lacks, and a default that is none.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let error = |problem: String| Err(Error::new(ErrorKind::Config, problem));
         if let Some(name) = &self.duplicate {
             return error(format!("`rule` must be set once for a name, got `{name}` twice: write one `Rule` for it"));
         }
+        if let Some(name) = &self.duplicate_plan {
+            return error(format!("`plan` must be set once for a name, got `{name}` twice: write one `Rule` for it"));
+        }
         self.defaults.check_as_defaults()?;
+        self.plans.iter().try_for_each(|(name, plan)| plan.check_as_plan(name))?;
         for (name, rule) in &self.rules {
             if name.is_empty() {
                 return error(
@@ -117,6 +137,7 @@ impl RuleSet {
                 );
             }
             rule.check(&format!("the rule `{name}`"))?;
+            rule.check_plans(&self.plans)?;
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ impl Settings {
         self.layout = self.layout.or(rule.layout);
     }
 
-    /// Adds the settings of an override in a lower level. If its limits are hidden, so is what belongs to them.
+    /// Adds the settings of an override or a plan in a lower level. If its limits are hidden, so is what belongs to them.
     pub(crate) fn add_override(&mut self, rule: &Rule, origin: Origin) {
         match self.limits_origin {
             None => self.add(rule, origin),
@@ -110,6 +110,12 @@ impl Settings {
     fn add_policies(&mut self, rule: &Rule) {
         self.mode = self.mode.or(rule.mode);
         self.call = self.call.or(rule.call);
+    }
+
+    /// Returns the settings with the limits of others, and with what belongs to those.
+    pub(crate) fn with_limits_of(self, other: &Self) -> Self {
+        let Self { limits, limits_origin, algorithm, burst, layout, .. } = other.clone();
+        Self { limits, limits_origin, algorithm, burst, layout, ..self }
     }
 
     /// Adds the defaults, after the settings of all levels and the attribute.
@@ -147,12 +153,13 @@ impl Settings {
     }
 
     /// Returns the limit that a call is counted by. `own` is the attribute's limit, or a direct call's: a configured
-    /// limit without an algorithm of its own has that one's algorithm and burst.
+    /// limit without an algorithm of its own has that one's algorithm and burst, and one of the calendar its zone and anchor.
     ///
     /// # Errors
     /// The limit's algorithm does not support the layout.
     pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
         if limit.is_whole() {
+            let limit = own.map_or(limit, |own| limit.in_calendar_of(own));
             return limit.with_layout(self.layout.unwrap_or_default());
         }
         let own = own.filter(|own| !own.is_whole());
@@ -224,8 +231,8 @@ impl Settings {
     pub(crate) fn applied(&self, own: impl Iterator<Item = Limit> + Clone) -> impl Iterator<Item = Limit> + Clone {
         let is_counted = matches!(self.mode(), Mode::Enforce | Mode::Shadow);
         let configured = self.limits().iter().map({
-            let first = own.clone().find(|own| !own.is_whole());
-            move |limit| self.apply(*limit, first)
+            let own = own.clone();
+            move |limit| self.apply(*limit, limit.example_among(own.clone()))
         });
         let unset = own.filter(|_| self.limits().is_empty()).map(|own| self.apply(own, None));
         configured.chain(unset).filter(move |_| is_counted).flatten()

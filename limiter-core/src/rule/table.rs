@@ -10,7 +10,8 @@ use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::levels::{RuleLevel, RuleLevels};
 use crate::rule::site_cache::{self, CachedSite};
 use crate::rule::{
-    CallDefaults, Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, is_interned, log_apart, log_in_call,
+    CallDefaults, Catalog, CustomerPlan, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, is_interned, log_apart,
+    log_in_call,
 };
 use crate::sync::process::ForChildren;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -51,10 +52,11 @@ impl LoggedLimits for RuleState {
     fn place_of(&self, limit: Limit, rule: &str, key: &Key) -> Option<LimitPlace> {
         let state = lock(&self.state);
         // The calls of one rule may have several forms of keys, with overrides of their own.
-        let origin = state.resolved.iter().filter(|((name, _), _)| name == rule).find_map(|(_, resolved)| {
-            let settings = resolved.settings_for(key);
-            settings.limits().contains(&limit).then(|| settings.limits_origin())
-        })?;
+        let origin = state
+            .resolved
+            .iter()
+            .filter(|((name, _), _)| name == rule)
+            .find_map(|(_, resolved)| resolved.origin_of(limit, key))?;
         let file = state.levels.file_of(origin).map(|file| file.display().to_string());
         (origin != Origin::Attribute).then_some(LimitPlace { origin: origin.as_str(), file })
     }
@@ -91,8 +93,10 @@ impl RuleTable {
             let mut state = table.lock();
             state.levels.set(Origin::Builder, Arc::clone(&level));
             table.start_generation(&mut state);
+            let problems = state.levels.problems_of_plans(Origin::Builder);
             drop(state);
             table.warn_of(Origin::Builder, &level, costs);
+            level.name(Origin::Builder).warn_of_plans(problems);
         }
         Ok(table)
     }
@@ -235,10 +239,12 @@ impl RuleTable {
             }
             state.levels = levels;
             self.start_generation(&mut state);
+            let problems = state.levels.problems_of_plans(origin);
             drop(state);
             // A large level takes a while to drop.
             drop(replaced);
             self.warn_of(origin, &level, costs);
+            level.name(origin).warn_of_plans(problems);
             return Ok(());
         }
     }
@@ -282,6 +288,17 @@ impl RuleTable {
         } else {
             self.catalog().check_name(name, of_call)
         }
+    }
+
+    /// Returns whether the settings of a rule have limits for a key and a plan, or turn the rule off. The smallest plan's limit
+    /// is that of a call whose caller has none.
+    pub(crate) fn has_limits_for(&self, rule: &impl RuleRef, key: &Key, plan: CustomerPlan) -> bool {
+        let (name, _) = rule.name_and_key();
+        let has_limit = !matches!(self.catalog().limits_of(name), [] | ["configured"]);
+        self.with_rule(rule, |resolved| {
+            let settings = resolved.settings_for(key, plan, || has_limit);
+            !settings.limits().is_empty() || matches!(settings.mode(), Mode::Off | Mode::Deny)
+        })
     }
 
     /// Lists the rules that the program or a level has, by name.
@@ -341,6 +358,12 @@ impl RuleTable {
         state.unset = Arc::new(state.levels.resolve("", KeyText::Unknown, self.switch));
         self.state.for_children.set(&state.levels);
         self.generation.store(state.generation, Ordering::Release);
+    }
+
+    /// Returns what the log has about the plans of the rules that were set at run time.
+    #[cfg(all(test, not(limiter_loom)))]
+    pub(crate) fn problems_of_plans(&self) -> Vec<String> {
+        self.lock().levels.problems_of_plans(Origin::Runtime)
     }
 
     /// Runs a function while the rules are locked.

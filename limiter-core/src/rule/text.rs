@@ -11,6 +11,7 @@ use crate::rule::format::FieldNames;
 use crate::{Error, ErrorKind, RuleSet};
 
 mod rule_reader;
+mod plan_reader;
 mod write;
 
 use rule_reader::{OverrideReader, entries, flag, table};
@@ -21,7 +22,7 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 /// The largest size of the text of shared rules. Each process reads it whole.
 const MAX_SHARED_BYTES: usize = 1 << 20;
 
-const TOP_LEVEL: [&str; 4] = ["strict", "shared", "defaults", "rules"];
+const TOP_LEVEL: [&str; 5] = ["strict", "shared", "defaults", "plans", "rules"];
 
 /// Parses TOML, as the [file of rules](crate::Builder::rules_file) has it. Needs the feature `rules`.
 ///
@@ -138,17 +139,23 @@ fn read_document(text: &str, document: &Spanned<DeTable<'_>>) -> Result<RuleSet,
             "strict" => set.is_strict = flag(&entry)?,
             "shared" => set.is_shared = flag(&entry)?,
             "defaults" => set.defaults = rule_reader::defaults(table(&entry)?)?,
+            "plans" => {
+                for entry in entries(table(&entry)?) {
+                    set.plans.insert(entry.name.to_owned(), plan_reader::plan(&entry, &lines)?);
+                }
+            }
             "rules" => {
                 for entry in entries(table(&entry)?) {
                     set.rules.insert(entry.name.to_owned(), rule_reader::rule(&entry, &mut overrides)?);
                 }
             }
             _ => {
-                let kind = "one of `strict`, `shared`, `defaults` and `rules`";
+                let kind = "one of `strict`, `shared`, `defaults`, `plans` and `rules`";
                 return Err(entry.unknown(&FieldNames { kind, names: TOP_LEVEL.to_vec() }));
             }
         }
     }
+    plan_reader::check_names(document.get_ref(), &set.plans)?;
     // Their mistakes were found above, with their positions.
     set.check().map_err(|error| Mistake::new(error.to_string(), 0))?;
     Ok(set)

@@ -29,7 +29,8 @@ impl Serialize for Rule {
         let mut rules = self.overrides.iter().map(|(_, rule)| rule).chain([self]);
         rules.try_for_each(check_deadline).map_err(ser::Error::custom)?;
         let key = self.key.as_deref().map(|key| ("key", FieldValue::Text(key)));
-        let mut fields: Vec<_> = key.into_iter().chain(settings(self)).collect();
+        let plans = self.plans.as_deref().map(|plans| ("plans", FieldValue::Names(plans)));
+        let mut fields: Vec<_> = key.into_iter().chain(plans).chain(settings(self)).collect();
         if !self.overrides.is_empty() {
             fields.push(("override", FieldValue::Overrides(&self.overrides)));
         }
@@ -105,6 +106,7 @@ impl<'de> Visitor<'de> for RuleVisitor {
             fields.begin(&field)?;
             match &*field {
                 "key" => rule.key = Some(map.next_value()?),
+                "plans" => rule.plans = Some(map.next_value()?),
                 "override" => rule.overrides = map.next_value::<OverrideList>()?.0,
                 name if read_setting(&mut rule, name, &mut map)? => {}
                 name => return Err(de::Error::custom(FieldNames::of_rule().unknown_problem(name))),

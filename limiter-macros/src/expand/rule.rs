@@ -43,6 +43,7 @@ impl Expansion<'_> {
                 }}
             }
         };
+        let request = self.with_plan(rule, request);
         let request = if self.plan.may_be_postpaid(rule) {
             quote!(::core::option::Option::map(#request, #runtime::RuleRequest::settled))
         } else {
@@ -55,6 +56,19 @@ impl Expansion<'_> {
                 quote!(if #when { #request } else { ::core::option::Option::None })
             }
         }
+    }
+
+    /// Returns the request with the plan of the call's customer. The `let` ends the borrows of the user's expression.
+    fn with_plan(&self, rule: &Rule, request: TokenStream) -> TokenStream {
+        let Some(value) = &rule.plan else { return request };
+        let (runtime, borrowed) = (&self.runtime, borrowed(value));
+        let [of_rule, plan] = ["request", "plan"].map(local);
+        let plan_value = self.with_borrowed_arguments(value, point_at(value, quote!(#runtime::plan(#borrowed))));
+        quote! {{
+            let #of_rule = #request;
+            let #plan = #plan_value;
+            #runtime::RuleRequest::of_plan(#of_rule, #plan)
+        }}
     }
 
     /// Returns one limit, or an array of several.

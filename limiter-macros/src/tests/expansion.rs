@@ -127,6 +127,16 @@ fn configured_with_values() {
 }
 
 #[test]
+fn plan_of_a_customer() {
+    check(
+        "plan_of_a_customer",
+        r#"key = "{customer.id}", limit = "5/s", when = customer.is_limited, plan = customer.plan()"#,
+        "#[rate_limited(key = \"all\", limit = configured, plan = \"free\")] \
+         async fn get(customer: &Customer) -> Result<u64, Busy> { load(customer).await }",
+    );
+}
+
+#[test]
 fn permit() {
     check(
         "permit",

@@ -17,6 +17,7 @@ pub(super) fn rule(args: &Args, subject: &Subject<'_>, params: Params<'_>, error
     let cost = cost(args, subject, errors);
     let when = when(args, errors);
     let leases = leases(args, errors);
+    let plan = plan(args, errors);
     let settle = errors.take(settle::settle(args, params));
     let on_denied = errors.take(outcome::on_denied(args, subject.function, params));
 
@@ -24,7 +25,8 @@ pub(super) fn rule(args: &Args, subject: &Subject<'_>, params: Params<'_>, error
     check_cost(args, &limits, &cost, errors);
     check_settlement(args, &limits, &cost, errors);
     let key_text = args.value(Argument::Key).and_then(string).cloned();
-    Some(Rule { name: name?, key: key?, key_text, limits, cost, when, leases, settle: settle?, on_denied: on_denied? })
+    let (name, key, settle, on_denied) = (name?, key?, settle?, on_denied?);
+    Some(Rule { name, key, key_text, limits, cost, when, leases, plan, settle, on_denied })
 }
 
 fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits> {
@@ -89,6 +91,19 @@ fn leases(args: &Args, errors: &mut Errors) -> Option<LitBool> {
     };
     errors.push_at(value, message);
     None
+}
+
+fn plan(args: &Args, errors: &mut Errors) -> Option<Expr> {
+    let plan = args.value(Argument::Plan)?;
+    match literal(plan) {
+        Some(Lit::Str(name)) if name.value().contains('{') => {
+            errors
+                .push_at(plan, "`plan` is no template: write the expression without quotes, such as `customer.plan()`");
+        }
+        Some(Lit::Str(_)) | None => {}
+        Some(_) => errors.push_at(plan, "`plan` must be the name of a plan, such as `customer.plan()` or `\"pro\"`"),
+    }
+    Some(plan.clone())
 }
 
 /// Reports a cost above the greatest number of permits that a limit can grant at once.

@@ -201,7 +201,7 @@ fn the_last_good_rules_survive_every_bad_file() {
             |file| file.write("#".repeat(MAX_BYTES + 1)),
             "line 1, column 1: the text must have at most 16 MB",
         ),
-        ("newer", |file| file.write(format!("{SECOND}[plans.b]")), "line 5, column 2: `plans` must be one of"),
+        ("newer", |file| file.write(format!("{SECOND}[tenants.b]")), "line 5, column 2: `tenants` must be one of"),
         ("too short", |file| file.write("[rules.a]\ndeadline = \"0s\""), "line 2, column 12: `deadline` must be"),
         ("a part that the key lacks", |file| file.write(OVERRIDE.replace("id =", "di =")), "line 5, column 9: "),
         ("another part", |file| file.write(OVERRIDE.replace("{ id", "{ a = \"\", id")), "line 5, column 9: "),

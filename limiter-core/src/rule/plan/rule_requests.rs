@@ -145,8 +145,10 @@ impl<'a> RuleRequests<'a> {
                 }
             }
             limits => {
-                let own = rule.valid_limits().find(|own| !own.is_whole());
-                limits.iter().enumerate().for_each(|(index, limit)| add(apply(*limit, own), rule.cost, index));
+                for (index, limit) in limits.iter().enumerate() {
+                    let own = limit.example_among(rule.valid_limits());
+                    add(apply(*limit, own), rule.cost, index);
+                }
             }
         }
         let of_rule = SharedSettings::new(rule, settings);

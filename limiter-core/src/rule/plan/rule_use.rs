@@ -1,9 +1,11 @@
 //! The input of a plan: the rules of a call, with what their caller sets.
 
+use std::borrow::Cow;
+
 use crate::block::BlockRef;
 use crate::limit::LimitOrNearest;
 use crate::request::CallSettings;
-use crate::rule::Settings;
+use crate::rule::{CustomerPlan, ResolvedRule, Settings};
 use crate::{Key, Limit, Mode, OnError};
 
 /// The caller's part of the failure policy.
@@ -47,6 +49,7 @@ pub(crate) struct RuleUse<'a, 'l> {
     pub(crate) cost: u32,
     /// The settings of the rule's attribute.
     pub(crate) own: CallSettings,
+    pub(crate) customer_plan: CustomerPlan,
 }
 
 /// The limits that a caller has for a rule. Configured limits replace them.
@@ -71,8 +74,20 @@ impl<'a, 'l> RuleUse<'a, 'l> {
         items: &'l [(&'a Key, &'l Limit, u32)],
     ) -> Self {
         let limits = OwnLimits::Items(items);
-        let rule = Self { rule_index, name, key, limits, cost: 0, own: CallSettings::NONE };
+        let (own, customer_plan) = (CallSettings::NONE, CustomerPlan::NONE);
+        let rule = Self { rule_index, name, key, limits, cost: 0, own, customer_plan };
         Self { cost: rule.limits().map(|(_, cost)| cost).max().unwrap_or(0), ..rule }
+    }
+
+    /// Returns it for a call of a customer who has this plan.
+    pub(crate) fn with_customer_plan(self, customer_plan: CustomerPlan) -> Self {
+        Self { customer_plan, ..self }
+    }
+
+    /// The settings of the call, for its key and its plan.
+    #[inline]
+    pub(super) fn settings<'r>(&self, resolved: &'r ResolvedRule) -> Cow<'r, Settings> {
+        resolved.settings_for(self.key, self.customer_plan, || self.limits().next().is_some())
     }
 
     /// Returns it for a call that is charged once its cost is known.

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::limiter::tests::Warnings;
 use crate::request::CallSettings;
-use crate::rule::{KeyText, Rule, RuleSet, UNCACHED};
+use crate::rule::{CustomerPlan, KeyText, Rule, RuleSet, UNCACHED};
 use crate::{Algorithm, Builder, Key, Limiter};
 
 const POLICIES: [OnError; 4] = [OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise];
@@ -48,7 +48,15 @@ impl RuleRef for Reference {
 
 fn plan_of<'a>(limiter: &Limiter, key: &'a Key, limits: &[Limit], own: OwnPolicy) -> Plan<'a> {
     let limits = OwnLimits::Layer(limits);
-    let rule = RuleUse { rule_index: 0, name: "a", key, limits, cost: 3, own: CallSettings::NONE };
+    let rule = RuleUse {
+        rule_index: 0,
+        name: "a",
+        key,
+        limits,
+        cost: 3,
+        own: CallSettings::NONE,
+        customer_plan: CustomerPlan::NONE,
+    };
     limiter.inside().rules.plan(own, &iter::once((rule, Reference))).expect("few requests")
 }
 
@@ -115,6 +123,7 @@ fn postpaid_without_a_settlement_is_one_warning() {
         limits: OwnLimits::Layer(&limits),
         cost: 3,
         own: CallSettings::NONE,
+        customer_plan: CustomerPlan::NONE,
     };
     let lines = Warnings::during(|| assert!(plan(rule)));
     assert!(!lines.iter().any(|line| line.contains("postpaid")), "{lines:?}");
@@ -163,6 +172,7 @@ fn a_postpaid_call_has_a_slot_and_owes_its_windows() {
         limits: OwnLimits::Layer(&limits),
         cost: 0,
         own: CallSettings::NONE,
+        customer_plan: CustomerPlan::NONE,
     };
     let rule = rule.with_postpaid(true);
     let plan = limiter.inside().rules.plan(OwnPolicy::NONE, &iter::once((rule, Reference))).expect("few requests");

@@ -7,6 +7,7 @@ use limiter_syntax::{BlockText, nearest, parse_factor, parse_window};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::plan_reader::plan_names;
 use super::{Mistake, config_error};
 use crate::block;
 use crate::rule::format::{
@@ -384,6 +385,7 @@ pub(super) fn rule(rule: &TextEntry<'_>, overrides: &mut OverrideReader<'_>) -> 
         match entry.name {
             "key" => reader.rule.key = Some(text(&entry, "key = \"user:{user_id}\"")?.to_owned()),
             "override" => reader.rule.overrides = overrides.read(&entry)?,
+            "plans" => reader.rule.plans = Some(plan_names(&entry)?),
             _ if reader.read(&entry)? => {}
             _ => return Err(entry.unknown(&FieldNames::of_rule())),
         }

@@ -115,6 +115,7 @@ fn every_setting_of_one_value_has_a_row() {
         call: CallSettings { on_error: _, deadline: _, leases: _, postpaid: _, block: _ },
         overrides: _,
         key: _,
+        plans: _,
         place: _,
     } = Rule::new();
     let names: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
@@ -163,7 +164,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nrate = \"5/s\"",
             "line 2, column 1: `rate` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key` or `override`, or remove it; \
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key`, `plans` or `override`, or remove it; \
              a newer version may have more",
         ),
         (
@@ -182,12 +183,12 @@ fn each_mistake_has_its_position_and_a_remedy() {
         ),
         (
             "[rule.a]\nlimit = \"5/s\"",
-            "line 1, column 2: `rule` must be one of `strict`, `shared`, `defaults` and `rules`, got an unknown name: write `rules`",
+            "line 1, column 2: `rule` must be one of `strict`, `shared`, `defaults`, `plans` and `rules`, got an unknown name: write `rules`",
         ),
         (
             "version = 2\n[rules.a]\nlimit = \"5/s\"",
-            "line 1, column 1: `version` must be one of `strict`, `shared`, `defaults` and `rules`, got an unknown name: write \
-             `strict`, `shared`, `defaults` or `rules`, or remove it; a newer version may have more",
+            "line 1, column 1: `version` must be one of `strict`, `shared`, `defaults`, `plans` and `rules`, got an unknown name: write \
+             `strict`, `shared`, `defaults`, `plans` or `rules`, or remove it; a newer version may have more",
         ),
         (
             "[rules.a]\nlimit = \"5/10x\"",
@@ -430,7 +431,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nlimit = \"50 concurrent\"\nwindow = \"10s\"",
             "line 3, column 1: `window` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key` or `override`, or \
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key`, `plans` or `override`, or \
              remove it; a newer version may have more",
         ),
         (

@@ -8,7 +8,7 @@ use crate::{KeyMatch, Limit, Rule, RuleSet};
 
 /// Writes a set of rules as TOML.
 pub(super) fn rule_set(set: &RuleSet, f: &mut Formatter<'_>) -> fmt::Result {
-    let RuleSet { defaults, rules, is_strict, is_shared, .. } = set;
+    let RuleSet { defaults, rules, plans, is_strict, is_shared, .. } = set;
     let mut separator = "";
     if *is_strict {
         f.write_str("strict = true\n")?;
@@ -20,6 +20,10 @@ pub(super) fn rule_set(set: &RuleSet, f: &mut Formatter<'_>) -> fmt::Result {
     }
     if !defaults.is_empty() {
         write!(f, "{separator}[defaults]\n{}", RuleFields(defaults))?;
+        separator = "\n";
+    }
+    for (name, plan) in plans {
+        write!(f, "{separator}[plans.{}]\n{}", TomlKey(name), RuleFields(plan))?;
         separator = "\n";
     }
     for (name, rule) in rules {
@@ -41,6 +45,10 @@ impl fmt::Display for RuleFields<'_> {
         let rule = self.0;
         if let Some(key) = &rule.key {
             writeln!(f, "key = {}", TomlText(key))?;
+        }
+        if let Some(plans) = &rule.plans {
+            let names: Vec<_> = plans.iter().map(|name| TomlText(name).to_string()).collect();
+            writeln!(f, "plans = [{}]", names.join(", "))?;
         }
         if let Some((name, limits)) = written_limits(rule) {
             let values: Vec<_> = limits.iter().map(|limit| LimitValue(*limit).to_string()).collect();

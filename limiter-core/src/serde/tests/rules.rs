@@ -255,12 +255,13 @@ fn rules_in_force_are_maps_of_their_settings() {
         .deadline(Duration::from_millis(50))
         .leases(false)
         .overriding(KeyMatch::key(&Key::new("a")), Rule::new().mode(Mode::Deny));
-    limiter.set_rules(RuleSet::new().rule("a", rule).rule("b", Rule::new())).expect("valid");
+    let set = RuleSet::new().rule("a", rule).rule("b", Rule::new().plans(["p"]));
+    limiter.set_rules(set.plan("p", Rule::new().leases(false))).expect("valid");
     let json = serde_json::to_string(&limiter.rules()).expect("maps");
     let expected = concat!(
         r#"[{"name":"a","limits":["50/10s"],"attribute_limits":[],"mode":"shadow","on_error":"open","deadline":"50ms","#,
-        r#""leases":false,"origin":"runtime","overrides":1},"#,
-        r#"{"name":"b","limits":[],"attribute_limits":[],"mode":"enforce","origin":"attribute","overrides":0}]"#
+        r#""leases":false,"origin":"runtime","overrides":1,"plans":[]},"#,
+        r#"{"name":"b","limits":[],"attribute_limits":[],"mode":"enforce","origin":"attribute","overrides":0,"plans":["p"]}]"#
     );
     assert_eq!(json, expected);
     for origin in [Origin::Attribute, Origin::Builder, Origin::File, Origin::Runtime] {

@@ -6,7 +6,7 @@ use crate::private::{
     AnnotatedFunction, HeldSlots, LimiterHandle, RuleRequest, allowed_blocking, decide_blocking, denied_blocking,
 };
 use crate::run::block_on;
-use crate::service::{LimitedRequest, TowerRule};
+use crate::service::{LimitedRequest, PlanOfCall, TowerRule};
 use crate::{Algorithm, Builder, Error, ErrorKind, Key, KeyMatch, Layout, Limit, Limiter, Mode, Rule, RuleSet};
 
 const NAME: &str = "leased";
@@ -158,8 +158,15 @@ fn direct_calls_under_a_rule_and_layers_have_its_setting() {
                         .expect("the standby limiter")
                         .is_allowed()
                 );
-                let request =
-                    LimitedRequest { key: &key, form: 0, cost: 1, postpaid: None, on_error: None, wants_limits: false };
+                let request = LimitedRequest {
+                    key: &key,
+                    form: 0,
+                    cost: 1,
+                    postpaid: None,
+                    on_error: None,
+                    wants_limits: false,
+                    plan: PlanOfCall::NONE,
+                };
                 if let Some(undecided) = layer.try_decide(limiter, &limit, &request).expect_err("a shared store") {
                     assert!(block_on(undecided.decide(limiter, &key)).expect("the standby limiter").is_allowed());
                 }
