@@ -24,7 +24,7 @@ pub(crate) fn limit(text: &LitStr, place: &Expr) -> Result<Limit, String> {
     })
 }
 
-fn window_problem(problem: DurationProblem<'_>) -> String {
+pub(crate) fn window_problem(problem: DurationProblem<'_>) -> String {
     match problem {
         DurationProblem::Unreadable => String::new(),
         DurationProblem::NoUnit { number } => format!(" (`{number}` of what? write `{number}s`)"),

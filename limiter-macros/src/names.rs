@@ -22,6 +22,7 @@ pub(crate) enum Argument {
     Cost,
     When,
     Leases,
+    Block,
     Plan,
     Wait,
     Fallback,
@@ -33,7 +34,7 @@ pub(crate) enum Argument {
     Crate,
 }
 
-const NAMES: [(&str, Argument); 23] = [
+const NAMES: [(&str, Argument); 24] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
@@ -48,6 +49,7 @@ const NAMES: [(&str, Argument); 23] = [
     ("cost", Argument::Cost),
     ("when", Argument::When),
     ("leases", Argument::Leases),
+    ("block", Argument::Block),
     ("plan", Argument::Plan),
     ("wait", Argument::Wait),
     ("fallback", Argument::Fallback),
@@ -60,7 +62,7 @@ const NAMES: [(&str, Argument); 23] = [
 ];
 
 /// Names of the arguments in other limiters and in older interfaces.
-const SYNONYMS: [(&str, &[&str]); 20] = [
+const SYNONYMS: [(&str, &[&str]); 21] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
     ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time", "windows"]),
@@ -72,6 +74,7 @@ const SYNONYMS: [(&str, &[&str]); 20] = [
     ("anchor", &["begins", "first_day", "reset_day", "start", "starts"]),
     ("cost", &["amount", "n", "tokens", "weight"]),
     ("when", &["condition", "enabled", "execute_condition", "only_if"]),
+    ("block", &["ban", "block_duration", "block_for", "lockout", "penalty"]),
     ("plan", &["package", "product", "subscription", "tier"]),
     ("wait", &["max_wait", "timeout", "timeout_duration", "wait_for"]),
     ("fallback", &["default", "degrade", "degrade_callback", "fallback_fn", "fallback_method", "on_denied", "or_else"]),

@@ -1,6 +1,6 @@
 //! The checked content of the attributes: all that the expansion needs beside the function.
 
-use limiter_syntax::{Anchor, AnchorText, Period};
+use limiter_syntax::{Anchor, AnchorText, BlockText, Period};
 use proc_macro2::{Ident, TokenStream};
 use syn::{Expr, ExprClosure, ExprPath, LitBool, LitStr, Type};
 
@@ -48,6 +48,7 @@ pub(crate) struct Rule {
     pub(crate) cost: Given<u32>,
     pub(crate) when: Option<Expr>,
     pub(crate) leases: Option<LitBool>,
+    pub(crate) block: Option<BlockText>,
     /// The plan of the customer.
     pub(crate) plan: Option<Expr>,
     pub(crate) settle: Option<Settle>,
@@ -74,10 +75,15 @@ impl Rule {
         limits.iter().find_map(|limit| if let Limit::Calendar(calendar) = limit { Some(&**calendar) } else { None })
     }
 
+    /// Returns whether only a plan knows all settings of a call.
+    fn is_planned(&self) -> bool {
+        self.plan.is_some() || self.block.is_some()
+    }
+
     /// Returns whether the request is known at compile time, except for its `when`.
     pub(crate) fn is_fixed(&self) -> bool {
         let is_configured = matches!((&self.limits, &self.cost), (Limits::Configured, Given::Literal(1)));
-        self.key.constant().is_some() && self.plan.is_none() && (is_configured || self.plain_limit().is_some())
+        self.key.constant().is_some() && !self.is_planned() && (is_configured || self.plain_limit().is_some())
     }
 }
 

@@ -1,6 +1,7 @@
 //! All checks of the arguments, their values and the function. All mistakes are collected; without one there is a plan.
 
 mod algorithm;
+mod block;
 mod calendar;
 mod configured;
 mod facade;

@@ -44,6 +44,10 @@ impl Expansion<'_> {
             }
         };
         let request = self.with_plan(rule, request);
+        let request = match rule.block {
+            Some(_) => quote!(::core::option::Option::map(#request, #runtime::RuleRequest::planned)),
+            None => request,
+        };
         let request = if self.plan.may_be_postpaid(rule) {
             quote!(::core::option::Option::map(#request, #runtime::RuleRequest::settled))
         } else {

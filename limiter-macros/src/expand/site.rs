@@ -1,5 +1,6 @@
 //! The static of the annotated function: its rules as written, and their place in the source.
 
+use limiter_syntax::BlockText;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, Lit};
@@ -24,12 +25,12 @@ impl Expansion<'_> {
             FailurePolicy::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
             FailurePolicy::Default | FailurePolicy::Handled(_) => TokenStream::new(),
         };
-        let (leases, settled) = (self.leases_of_rules(), self.settled_rules());
+        let (leases, settled, blocks) = (self.leases_of_rules(), self.settled_rules(), self.blocks_of_rules());
         let (require_leases, require_calendar) = (self.require_leases(), self.require_calendar());
         let function = quote!(#runtime::AnnotatedFunction);
         quote! {{
             static SITES: [#runtime::RuleSite; #count] = [#(#sites),*];
-            static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy #leases #settled;
+            static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy #leases #settled #blocks;
             #runtime::register_sites! { &SITES }
             #require_leases
             #require_calendar
@@ -45,6 +46,20 @@ impl Expansion<'_> {
             None => quote!(::core::option::Option::None),
         });
         rules.iter().any(|rule| rule.leases.is_some()).then(|| quote!(.leases(&[#(#leases),*])))
+    }
+
+    /// Returns the call that sets the blocks of all rules, if one of them has any.
+    fn blocks_of_rules(&self) -> Option<TokenStream> {
+        let (runtime, rules) = (&self.runtime, &self.plan.rules);
+        let blocks = rules.iter().map(|rule| match rule.block {
+            Some(BlockText { time_millis, factor_thousandths, most_millis, is_extended }) => quote! {
+                ::core::option::Option::Some(
+                    #runtime::block(#time_millis, #factor_thousandths, #most_millis, #is_extended)
+                )
+            },
+            None => quote!(::core::option::Option::None),
+        });
+        rules.iter().any(|rule| rule.block.is_some()).then(|| quote!(.blocks(&[#(#blocks),*])))
     }
 
     /// Returns the call that says which rules may be charged after a call, if one may not.

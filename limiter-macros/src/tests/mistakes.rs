@@ -32,7 +32,7 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "unknown argument `keyy`, did you mean `key`?",
         "unknown argument `limit_max`, did you mean `max`?",
         "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `concurrent`, \
-         `algorithm`, `burst`, `zone`, `anchor`, `cost`, `when`, `leases`, `plan`, `wait`, `fallback`, `on_error`, `recover`, `settle`, `permit`, `limiter`, `crate`",
+         `algorithm`, `burst`, `zone`, `anchor`, `cost`, `when`, `leases`, `block`, `plan`, `wait`, `fallback`, `on_error`, `recover`, `settle`, `permit`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
         "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
          that call it",
@@ -55,6 +55,44 @@ fn missing_arguments_are_reported_together() {
     assert_eq!(messages.len(), 2, "{messages:?}");
     assert!(messages[0].starts_with("`key` is missing"));
     assert!(messages[1].starts_with("no limit is given"));
+}
+
+#[test]
+fn a_block_is_a_text_beside_a_window() {
+    const NO_BLOCK: &str =
+        "`block` must be a time such as `\"10min\"`, or one that grows such as `\"1min x2 up to 1d\"`";
+    let cases = [
+        ("block = 10", NO_BLOCK.to_owned()),
+        ("block = time", NO_BLOCK.to_owned()),
+        ("block = \"10\"", format!("{NO_BLOCK} (`10` of what? write `10s`)")),
+        ("block = \"0s\"", format!("{NO_BLOCK} (this is zero)")),
+        ("block = \"3660d\"", format!("{NO_BLOCK} (this is longer)")),
+        (
+            "block = \"1min x0.5 up to 1d\"",
+            format!("{NO_BLOCK} (a factor is from 1 to 1000, with at most three decimals)"),
+        ),
+        ("block = \"1min x2 up to 30s\"", format!("{NO_BLOCK} (the longest block is shorter than the first one)")),
+        (
+            "block = \"1min x1 up to 1h\"",
+            format!("{NO_BLOCK} (blocks that grow have a factor above 1, and a longest time)"),
+        ),
+        (
+            "block = \"1min\", wait = \"1s\"",
+            "a call that waits is one that is denied, so it would be blocked: remove `wait` or `block`".to_owned(),
+        ),
+        (
+            "block = \"1min\", leases = true",
+            "a lease admits calls without a look at blocks: remove `leases` or `block`".to_owned(),
+        ),
+        ("lockout = \"1min\"", "unknown argument `lockout`, did you mean `block`?".to_owned()),
+    ];
+    for (argument, message) in cases {
+        let arguments = format!("key = \"k\", limit = \"9/s\", fallback = (), {argument}");
+        assert_eq!(messages(&arguments, "fn get() {}"), [message], "{argument}");
+    }
+    let slots = "key = \"k\", concurrent = 5, fallback = (), block = \"1min\"";
+    let message = "a denial by calls at once begins no block: add a limit with a window, or remove `block`";
+    assert_eq!(messages(slots, "fn get() {}"), [message]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use syn::{Expr, ExprLit, Lit, LitBool, LitStr};
 
-use super::{Subject, algorithm, calendar, configured, key, limit, number, once, outcome, settle};
+use super::{Subject, algorithm, block, calendar, configured, key, limit, number, once, outcome, settle};
 use crate::args::Args;
 use crate::errors::Errors;
 use crate::names::Argument;
@@ -17,6 +17,7 @@ pub(super) fn rule(args: &Args, subject: &Subject<'_>, params: Params<'_>, error
     let cost = cost(args, subject, errors);
     let when = when(args, errors);
     let leases = leases(args, errors);
+    let block = limits.as_ref().and_then(|limits| block::block(args, subject.rules, limits, errors));
     let plan = plan(args, errors);
     let settle = errors.take(settle::settle(args, params));
     let on_denied = errors.take(outcome::on_denied(args, subject.function, params));
@@ -26,7 +27,7 @@ pub(super) fn rule(args: &Args, subject: &Subject<'_>, params: Params<'_>, error
     check_settlement(args, &limits, &cost, errors);
     let key_text = args.value(Argument::Key).and_then(string).cloned();
     let (name, key, settle, on_denied) = (name?, key?, settle?, on_denied?);
-    Some(Rule { name, key, key_text, limits, cost, when, leases, plan, settle, on_denied })
+    Some(Rule { name, key, key_text, limits, cost, when, leases, block, plan, settle, on_denied })
 }
 
 fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits> {
