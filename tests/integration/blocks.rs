@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Allowed, Block, Decision, Denied, ErrorKind, Key, Limiter, Mode, Rule, RuleSet};
+use rate_limited::{
+    Allowed, Block, Decision, Denied, ErrorKind, Key, Limiter, ManualClock, Mode, Rule, RuleSet, rate_limited,
+};
 
 use crate::support::{Subject, builder_for, key, limit, on_every_store};
 
@@ -22,6 +24,8 @@ on_every_store! {
     calls_of_several_rules_are_blocked_together,
     a_shadow_rule_reports_its_blocks,
 }
+
+mod servers;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -281,4 +285,27 @@ fn blocks_are_values_with_texts() {
     assert_eq!(block.to_string(), "1m");
     assert_eq!(block.extended(true).to_string(), "1m extended");
     assert_eq!(format!("{:?}", "1min x2 up to 1d".parse::<Block>().expect("a block")), "Block(\"1m x2 up to 1d\")");
+}
+
+#[rate_limited(key = "login:{user}", limit = "2/min", block = "10min", limiter = limiter, fallback = |denied| denied.is_blocked())]
+async fn log_in(user: &str, limiter: &Limiter) -> bool {
+    false
+}
+
+#[tokio::test]
+async fn the_attribute_blocks_and_a_configured_block_comes_first() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
+    assert!(!log_in("eve", &limiter).await && !log_in("eve", &limiter).await);
+    assert!(log_in("eve", &limiter).await);
+    clock.advance(599 * SECOND);
+    assert!(log_in("eve", &limiter).await);
+    clock.advance(SECOND);
+    assert!(!log_in("eve", &limiter).await && !log_in("eve", &limiter).await);
+    let configured = Rule::new().block("1min".parse().expect("a block"));
+    with_rules(&limiter, &[("login:{user}", configured)]);
+    assert!(log_in("eve", &limiter).await);
+    clock.advance(60 * SECOND);
+    assert!(!log_in("eve", &limiter).await);
+    limiter.named("login:{user}").reset(&Key::new("login:").part("eve"), &limit("2/min")).await.expect("in memory");
 }

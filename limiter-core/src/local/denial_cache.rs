@@ -255,7 +255,8 @@ impl DenialCache {
             valid_until: version.sent_at.after(retry_after.min(longest.unwrap_or(self.max_age)).min(self.max_age)),
             retry_at: received_at.after(retry_after),
             reset_at: received_at.after(reply.reset_after),
-            remaining: reply.remaining,
+            // None is left during a block, whatever is left of the limit that began it.
+            remaining: if reply.is_blocked { 0 } else { reply.remaining },
             clock_lead: reply.stamp.wrapping_sub(received_at.micros()),
         };
         let mut denials = write(&self.denials[slot]);
