@@ -55,6 +55,10 @@ const BATCH: &str = concat!(
 /// The script of both about keys that may be blocked. A script without blocks has nothing of it.
 const BLOCKS: &str = concat!(
     include_str!("script/lua/clock.lua"),
+    "local function simple()\n",
+    include_str!("script/lua/sliding_simple.lua"),
+    "end\n",
+    include_str!("script/lua/blocks_lone.lua"),
     modules!(),
     "local function batch()\n",
     include_str!("script/lua/sliding_simple.lua"),

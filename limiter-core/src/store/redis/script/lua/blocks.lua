@@ -1,5 +1,5 @@
 -- Blocks of keys, around a decision of decide.lua or a batch of batch.lua. A key that is blocked is denied, and its counters
--- are not read. A denial by a counter begins the block of its rule.
+-- are not read. A denial by a counter begins the block of its rule. blocks_lone.lua runs before this part.
 --
 -- KEYS     those of the decision or the batch inside, and then the key of each block; a key may come again
 -- ARGV[1]  'd' for a decision or 'b' for a batch, and then 23 bytes for each block, big-endian: the index of its request or
@@ -14,91 +14,107 @@
 -- Clock    the server's, by TIME
 -- Expiry   set with the value: half a second after its end. Of a block that grows, so long after the longest one from then
 -- Atomic   because a script is. A block is written after the decision. If the server rejects it, the denial stands alone
-local DESCRIPTION, DESCRIPTION_BYTES = '>I2I4I6I6I4B', 23
 local VALUE, VALUE_BYTES, VERSION, EXPIRY_SLACK_MS, EXTENSION_PAUSE_MS = '>BI6I6', 13, 1, 500, 1000
 local ENTRY, ENTRY_BYTES, BLOCKED = '>I4I4i8i8', 24, -2
 local unpack_bytes, pack_bytes = struct.unpack, struct.pack
 
-local described = table.remove(ARGV, 1)
-local blocks, block_keys = {}, {}
-local count = (#described - 1) / DESCRIPTION_BYTES
-local requests = #KEYS - count
-for number = 1, count do
-  local index, calls, first, longest, factor, flags =
-    unpack_bytes(DESCRIPTION, described, 2 + (number - 1) * DESCRIPTION_BYTES)
-  block_keys[number] = KEYS[requests + number]
-  blocks[number] = {
-    key = block_keys[number], index = index + 1, calls = calls, first = first, longest = longest, factor = factor,
-    begins = flags % 2 == 1, extends = flags >= 2,
-  }
+local block_count = (#described - 1) / DESCRIPTION_BYTES
+local block_keys, block_values = { lone_key }, lone_key and { lone_block }
+if not lone_key then
+  local first_block = #KEYS - block_count + 1
+  block_keys = { unpack(KEYS, first_block) }
+  for index = #KEYS, first_block, -1 do
+    KEYS[index] = nil
+  end
 end
-for index = #KEYS, requests + 1, -1 do
-  KEYS[index] = nil
+local request_count = #KEYS
+
+-- Returns the index, from 1, and the number of calls of a block's entry.
+local function entry_of(number)
+  local index, calls = unpack_bytes('>I2I4', described, 2 + (number - 1) * DESCRIPTION_BYTES)
+  return index + 1, calls
 end
 
--- The state of each key: `ends` and `length`, if it was blocked lately.
-local states = {}
-local function read_states()
-  local values = count == 1 and { redis.pcall('GET', block_keys[1]) } or redis.call('MGET', unpack(block_keys))
-  for number, key in ipairs(block_keys) do
-    local value, state = values[number], {}
-    if type(value) == 'string' and #value == VALUE_BYTES then
+-- Returns the ms of the first block and of the longest one, thousandths, and whether a denial begins it and an attempt
+-- extends it.
+local function terms_of(number)
+  local first, longest, factor, flags = unpack_bytes('>I6I6I4B', described, 8 + (number - 1) * DESCRIPTION_BYTES)
+  return first, longest, factor, flags % 2 == 1, flags >= 2
+end
+
+-- The end and the length of the last block of each key that was blocked lately.
+local ends_of, length_of = {}, {}
+local function read_blocks()
+  -- A key of another type has no value.
+  block_values = block_values or block_count == 1 and { redis.pcall('GET', block_keys[1]) }
+    or redis.call('MGET', unpack(block_keys))
+  local is_any_known = false
+  for number = 1, block_count do
+    local value = block_values[number]
+    if value and #value == VALUE_BYTES then
       local version, ends, length = unpack_bytes(VALUE, value)
       if version == VERSION then
-        state.ends, state.length = ends, length
+        ends_of[block_keys[number]], length_of[block_keys[number]], is_any_known = ends, length, true
       end
     end
-    states[key] = states[key] or state
   end
+  return is_any_known
 end
 
 -- A block that ends later than its length from now is from before a step of the clock.
-local function is_in_force(state)
-  return state.ends and now_floor < state.ends and state.ends - now_floor <= state.length + 1
+local function is_in_force(key)
+  local ends = ends_of[key]
+  return ends and now_floor < ends and ends - now_floor <= length_of[key] + 1
 end
 
-local function write(block, length)
-  local ends, kept = now_ceil + length, block.longest > block.first and block.longest or 0
+local function write(number, length)
+  local key, first, longest = block_keys[number], terms_of(number)
+  local ends, kept = now_ceil + length, longest > first and longest or 0
   local value, ttl = pack_bytes(VALUE, VERSION, ends, length), ends - now_floor + kept + EXPIRY_SLACK_MS
-  local stored = redis.pcall('SET', block.key, value, 'PX', string.format('%d', ttl))
+  local stored = redis.pcall('SET', key, value, 'PX', string.format('%d', ttl))
   if stored.err then
     return false
   end
-  states[block.key] = { ends = ends, length = length }
+  ends_of[key], length_of[key] = ends, length
   return true
 end
 
--- Returns the end of the block if it is in force, after an attempt.
-local function attempted(block)
-  local state = states[block.key]
-  if not is_in_force(state) then
+-- Returns the end of a block if it is in force, after an attempt.
+local function attempted(number)
+  local key = block_keys[number]
+  if not is_in_force(key) then
     return nil
   end
-  if block.extends and block.begins and state.ends - now_ceil + EXTENSION_PAUSE_MS <= state.length then
-    write(block, state.length)
+  local _, _, _, begins, extends = terms_of(number)
+  if begins and extends and ends_of[key] - now_ceil + EXTENSION_PAUSE_MS <= length_of[key] then
+    write(number, length_of[key])
   end
-  return states[block.key].ends
+  return ends_of[key]
 end
 
--- Begins the block after a denial. Returns its end, if it is in force then.
-local function begin(block)
-  local state, length = states[block.key], block.first
-  if not is_in_force(state) then
-    if block.longest > block.first and state.ends and now_ceil < state.ends + block.longest then
-      length = math.min(math.max(math.floor(state.length * block.factor / 1000), block.first), block.longest)
+-- Begins a block after a denial, if a denial does. Returns its end if it is in force then.
+local function begin(number)
+  local key, first, longest, factor, begins = block_keys[number], terms_of(number)
+  if not begins then
+    return nil
+  end
+  if not is_in_force(key) then
+    local length, ends = first, ends_of[key]
+    if longest > first and ends and now_ceil < ends + longest then
+      length = math.min(math.max(math.floor(length_of[key] * factor / 1000), first), longest)
     end
-    if not write(block, length) then
+    if not write(number, length) then
       return nil
     end
   end
-  return states[block.key].ends
+  return ends_of[key]
 end
 
 local function retry_until(ends)
   return BLOCKED - (ends * 1000 - now_micros)
 end
 
-if string.sub(described, 1, 1) == 'd' then
+if not is_batch then
   local operation = ARGV[1]
   if operation == 'forget' then
     local reply = decide()
@@ -110,12 +126,12 @@ if string.sub(described, 1, 1) == 'd' then
     end
     return reply
   end
-  read_states()
   local first, last_end
-  for _, block in ipairs(blocks) do
-    local ends = attempted(block)
+  for number = 1, read_blocks() and block_count or 0 do
+    local ends = attempted(number)
     if ends then
-      first, last_end = math.min(first or block.index, block.index), math.max(last_end or ends, ends)
+      local index = entry_of(number)
+      first, last_end = math.min(first or index, index), math.max(last_end or ends, ends)
     end
   end
   if first then
@@ -137,8 +153,8 @@ if string.sub(described, 1, 1) == 'd' then
   if reply.err or reply[1] == 1 then
     return reply
   end
-  for _, block in ipairs(blocks) do
-    local ends = block.begins and denials[block.index] and begin(block)
+  for number = 1, block_count do
+    local ends = denials[entry_of(number)] and begin(number)
     last_end = ends and math.max(last_end or ends, ends) or last_end
   end
   if last_end then
@@ -147,72 +163,76 @@ if string.sub(described, 1, 1) == 'd' then
   return reply
 end
 
-read_states()
--- The ends of the entries that are blocked already, and the indices of the others.
-local ends_of, indices = {}, {}
-local is_any_blocked = false
-for _, block in ipairs(blocks) do
-  local ends = attempted(block)
-  ends_of[block.index], is_any_blocked = ends, is_any_blocked or ends
+-- The ends of the entries that are blocked already, and the index of each other entry by its place in the batch inside.
+local blocked_until, indices = {}, nil
+for number = 1, read_blocks() and block_count or 0 do
+  local ends = attempted(number)
+  if ends then
+    blocked_until[entry_of(number)], indices = ends, {}
+  end
 end
-if is_any_blocked then
+if indices then
   local FIELDS = 6
   local has_many_kinds, first_entry_kind = ARGV[1] ~= '1', 2 + ARGV[1] * FIELDS
-  local kept = 0
-  for index = 1, requests do
-    if not ends_of[index] then
-      kept = kept + 1
-      indices[kept], KEYS[kept] = index, KEYS[index]
+  for index = 1, request_count do
+    if not blocked_until[index] then
+      local place = #indices + 1
+      indices[place], KEYS[place] = index, KEYS[index]
       if has_many_kinds then
-        ARGV[first_entry_kind + kept - 1] = ARGV[first_entry_kind + index - 1]
+        ARGV[first_entry_kind + place - 1] = ARGV[first_entry_kind + index - 1]
       end
     end
   end
-  for index = requests, kept + 1, -1 do
+  for index = request_count, #indices + 1, -1 do
     KEYS[index] = nil
   end
 end
-local reply = { now_micros, '' }
-if #KEYS > 0 then
-  reply = batch()
+local reply = lone_reply
+if not reply then
+  reply = #KEYS > 0 and batch() or { now_micros, '' }
 end
 if type(reply) == 'string' then
-  if not is_any_blocked and unpack_bytes('>I4', reply, 9) >= blocks[1].calls then
-    return reply
-  end
   reply = { now_micros, string.sub(reply, 9) }
 elseif reply.err then
   return reply
 end
-local packed, places, failed = reply[2], {}, {}
-for place = 1, #KEYS do
-  places[indices[place] or place] = place
+local packed, places, failed = reply[2], nil, nil
+if indices then
+  places = {}
+  for place, index in ipairs(indices) do
+    places[index] = place
+  end
 end
 for at = 3, #reply, 2 do
-  local place = reply[at] + 1
-  local index = indices[place] or place
+  failed = failed or {}
+  local index = indices and indices[reply[at] + 1] or reply[at] + 1
   failed[index], reply[at] = true, index - 1
 end
-for _, block in ipairs(blocks) do
-  local place = places[block.index]
-  if place and block.begins and not failed[block.index] then
+for number = 1, block_count do
+  local index, calls = entry_of(number)
+  local place = index
+  if places then
+    place = places[index]
+  end
+  if place and not (failed and failed[index]) then
     local at = (place - 1) * ENTRY_BYTES
-    local granted, _, retry = unpack_bytes('>I4I4i8', packed, at + 1)
-    local ends = granted < block.calls and retry >= 0 and begin(block)
-    if ends then
-      packed = string.sub(packed, 1, at + 8) .. pack_bytes('>i8', retry_until(ends)) .. string.sub(packed, at + 17)
+    if unpack_bytes('>I4', packed, at + 1) < calls and unpack_bytes('>i8', packed, at + 9) >= 0 then
+      local ends = begin(number)
+      if ends then
+        packed = string.sub(packed, 1, at + 8) .. pack_bytes('>i8', retry_until(ends)) .. string.sub(packed, at + 17)
+      end
     end
   end
 end
-if is_any_blocked then
+if indices then
   local entries = {}
-  for index = 1, requests do
+  for index = 1, request_count do
     local place = places[index]
     entries[index] = place and string.sub(packed, (place - 1) * ENTRY_BYTES + 1, place * ENTRY_BYTES)
-      or pack_bytes(ENTRY, 0, 0, retry_until(ends_of[index]), 0)
+      or pack_bytes(ENTRY, 0, 0, retry_until(blocked_until[index]), 0)
   end
   -- What is packed behind the entries is about leases.
-  packed = table.concat(entries) .. string.sub(packed, #KEYS * ENTRY_BYTES + 1)
+  packed = table.concat(entries) .. string.sub(packed, #indices * ENTRY_BYTES + 1)
 end
 reply[2] = packed
 return reply
