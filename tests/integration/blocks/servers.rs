@@ -305,3 +305,46 @@ async fn random_schedules_are_the_same_in_memory_and_on_redis() {
 fn full_steps() -> u32 {
     *limiter_testkit::full_or(&100_000, &3_000)
 }
+
+#[tokio::test]
+async fn a_block_expires_with_its_end_and_one_that_grows_after_its_longest() {
+    for (block, seconds) in [("20s", 20), ("20s extended", 20), ("20s x2 up to 1min", 80)] {
+        let server = RedisServer::start();
+        let clock = ManualClock::new();
+        let limiter = builder_for(&server).clock(clock.clone()).connect().await.expect("a server");
+        with_rules(&limiter, &[("login", login(&["1/10s"], block))]);
+        let (key, any) = (key("a"), limit("1/h"));
+        let check = async || limiter.named("login").check(&key, &any).await.expect("the store answers");
+        assert!(check().await.is_allowed() && check().await.is_denied());
+        clock.advance(2 * SECOND);
+        assert!(check().await.is_denied(), "it extends the block, or does not");
+        let name = server.keys().into_iter().find(|name| name.contains(":block:")).expect("a block");
+        let ttl = server.command(&["PTTL", &name]).integer();
+        let expected = i64::from(seconds) * 1000 + 500;
+        assert!((expected - 60_000.min(expected / 2)..=expected + 1).contains(&ttl), "{block}: {ttl} ms");
+    }
+}
+
+#[tokio::test]
+async fn keys_of_a_slot_that_moves_are_limited_without_their_blocks() {
+    let cluster = Cluster::builder().masters_only().start();
+    let limiter =
+        crate::cluster::builder_for(&cluster).remember_denials(Duration::ZERO).connect().await.expect("a cluster");
+    with_rules(&limiter, &[("login", login(&["2/h"], "1h"))]);
+    let (key, any) = (key(&crate::cluster::name_in(7)), limit("1/h"));
+    let check = async || limiter.named("login").check(&key, &any).await.expect("the cluster answers");
+    assert!(check().await.is_allowed());
+    let from = cluster.master_of(7);
+    let to = cluster.masters().into_iter().find(|master| *master != from).expect("another master");
+    let id = |node| cluster.server(node).command(&["CLUSTER", "MYID"]).bytes();
+    let text = |bytes| String::from_utf8(bytes).expect("an id");
+    cluster.server(to).command(&["CLUSTER", "SETSLOT", "7", "IMPORTING", &text(id(from))]);
+    cluster.server(from).command(&["CLUSTER", "SETSLOT", "7", "MIGRATING", &text(id(to))]);
+    // The counter is there and the block is not, so the server refuses both together.
+    assert!(check().await.is_allowed());
+    let denied = check().await.into_result().expect_err("a denial");
+    assert!(!denied.is_blocked());
+    cluster.server(from).command(&["CLUSTER", "SETSLOT", "7", "STABLE"]);
+    cluster.server(to).command(&["CLUSTER", "SETSLOT", "7", "STABLE"]);
+    assert!(check().await.into_result().expect_err("a denial").is_blocked());
+}
