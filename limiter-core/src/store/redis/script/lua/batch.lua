@@ -27,7 +27,7 @@
 -- Clock    the server's, by TIME
 -- Expiry   as in decide.lua, set with the value. Where a value is changed in place it is set right after it, unless it is
 --          set already
--- Atomic   because a script is. A denial writes nothing. A foreign value stays as it is. MGET returns nil for a key of
+-- Atomic   because a script is. A denial writes nothing here. A foreign value stays as it is. MGET returns nil for a key of
 --          another type, so a key without a value is written with NX
 local FIELDS, EXPIRY_SLACK_MS = 6, 500
 local FOREIGN = 'FOREIGN a key holds something else than this limiter writes'
