@@ -108,9 +108,9 @@ fn rules_are_listed_and_shown_alone() {
     let list = limiter(&server.url(), &["rules", "list"]).ok();
     let lines: Vec<_> = list.lines().collect();
     assert!(lines[0].starts_with("version 2 of ana@"), "{list}");
-    assert_eq!(lines[1], "RULE    LIMITS  ALGORITHM  MODE  ON ERROR  DEADLINE  OVERRIDES");
-    assert_eq!(lines[2], "getId   5/10s   -          -     -         -                 0");
-    assert_eq!(lines[3], "search  10/s    -          -     -         -                 1");
+    assert_eq!(lines[1], "RULE    LIMITS  ALGORITHM  MODE  ON ERROR  DEADLINE  PLANS  OVERRIDES");
+    assert_eq!(lines[2], "getId   5/10s   -          -     -         -         -              0");
+    assert_eq!(lines[3], "search  10/s    -          -     -         -         -              1");
     assert_eq!(lines[4], "  q=x   -       -          off   -         -");
     let json = limiter(&server.url(), &["--json", "rules", "get", "search"]).json();
     let of_override = json!({ "limits": [], "match": { "q": "x" }, "mode": "off" });
