@@ -131,7 +131,7 @@ fn overrides_are_listed_with_their_limits() {
     import(&server, &format!("{of_users}[rules.b]\nlimit = \"1/s\"\n{many}"));
     let list = limiter(&server.url(), &["rules", "list"]).ok();
     let rows: Vec<Vec<_>> = list.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["u:{id}", "1/s", "-", "-", "-", "-", "1"], "{list}");
+    assert_eq!(rows[0], ["u:{id}", "1/s", "-", "-", "-", "-", "-", "1"], "{list}");
     assert_eq!(rows[1], ["id=42", "9/s,", "99/min", "token_bucket", "-", "-", "-"], "{list}");
     assert_eq!(rows[3], ["0", "01/s", "-", "-", "-", "-"], "{list}");
     assert_eq!((rows.len(), rows[23].join(" ")), (24, "and 10 more".to_owned()), "{list}");

@@ -456,45 +456,55 @@ impl ResolvedRule {
         if !self.has_variants {
             return Cow::Borrowed(&self.settings);
         }
-        let settings = self.variant(key, plan);
-        if self.plans.is_none() || !settings.limits().is_empty() || has_limit() {
-            return settings;
+        match &self.plans {
+            None => self.settings_with_overrides(key, None),
+            Some(plans) => self.settings_of_plan(plans, key, plan, has_limit()),
         }
-        self.with_smallest_plan(settings)
     }
 
     #[inline(never)]
-    fn variant(&self, key: &Key, plan: CustomerPlan) -> Cow<'_, Settings> {
-        let plan = self.plans.as_ref().and_then(|plans| plans.find(plan));
-        let without_override = || Cow::Borrowed(plan.map_or(&self.settings, |plan| &plan.settings));
-        if !self.has_overrides {
-            return without_override();
-        }
+    fn settings_with_overrides<'s>(&'s self, key: &Key, plan: Option<&'s CustomerPlanOfRule>) -> Cow<'s, Settings> {
         let mut found = [None; LEVELS];
         for (found, (_, rule)) in found.iter_mut().zip(&self.levels) {
             *found = rule.find(key);
         }
-        if found.iter().all(Option::is_none) {
-            return without_override();
+        if found.iter().any(Option::is_some) {
+            return Cow::Owned(self.compose(&found, plan.map_or(&[], |plan| &plan.tables)));
         }
-        Cow::Owned(self.compose(&found, plan.map_or(&[], |plan| &plan.tables)))
+        Cow::Borrowed(plan.map_or(&self.settings, |plan| &plan.settings))
     }
 
-    /// Returns settings with the limits of the smallest plan.
-    #[cold]
-    fn with_smallest_plan<'s>(&self, settings: Cow<'s, Settings>) -> Cow<'s, Settings> {
-        let smallest = self.plans.as_ref().and_then(|plans| plans.smallest());
-        smallest.map_or(settings.clone(), |smallest| Cow::Owned(settings.into_owned().with_limits_of(smallest)))
+    #[inline(never)]
+    fn settings_of_plan<'s>(
+        &'s self,
+        plans: &'s CustomerPlansOfRule,
+        key: &Key,
+        plan: CustomerPlan,
+        has_limit: bool,
+    ) -> Cow<'s, Settings> {
+        let plan = plans.find(plan);
+        let settings = match plan {
+            plan if self.has_overrides => self.settings_with_overrides(key, plan),
+            Some(plan) => Cow::Borrowed(&plan.settings),
+            None => Cow::Borrowed(&self.settings),
+        };
+        match plans.smallest() {
+            Some(smallest) if settings.limits().is_empty() && !has_limit => {
+                Cow::Owned(settings.into_owned().with_limits_of(smallest))
+            }
+            _ => settings,
+        }
     }
 
     /// Composes the settings of all levels, with these overrides and these tables of a plan.
     fn compose(&self, overrides: &[Option<&Rule>], plan: &[Option<Arc<Rule>>]) -> Settings {
         let mut settings = Settings::default();
-        let overrides = overrides.iter().copied().chain(std::iter::repeat(None));
-        let plan = plan.iter().map(Option::as_deref).chain(std::iter::repeat(None));
-        for (((origin, rule), found), plan) in self.levels.iter().zip(overrides).zip(plan) {
-            for of_call in [found, plan].into_iter().flatten() {
-                settings.add_override(of_call, *origin);
+        for (index, (origin, rule)) in self.levels.iter().enumerate() {
+            if let Some(&Some(of_key)) = overrides.get(index) {
+                settings.add_override(of_key, *origin);
+            }
+            if let Some(Some(of_plan)) = plan.get(index) {
+                settings.add_override(of_plan, *origin);
             }
             settings.add(&rule.rule, *origin);
         }
@@ -521,7 +531,7 @@ impl ResolvedRule {
 
     /// Returns the level of a limit of calls with this key. `None` if it is not configured.
     pub(crate) fn origin_of(&self, limit: Limit, key: &Key) -> Option<Origin> {
-        let of_key = self.variant(key, CustomerPlan::NONE);
+        let of_key = self.settings_with_overrides(key, None);
         let of_plans = self.plans.iter().flat_map(|plans| plans.iter()).map(|plan| &plan.settings);
         let mut all = [&*of_key].into_iter().chain(of_plans);
         all.find(|settings| settings.limits().contains(&limit)).map(Settings::limits_origin)
