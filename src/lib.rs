@@ -118,6 +118,10 @@ struct Budgets;
 #[doc = include_str!("../docs/calendar.md")]
 struct Calendar;
 
+#[cfg(all(doctest, feature = "rules"))]
+#[doc = include_str!("../docs/plans.md")]
+struct Plans;
+
 #[cfg(doctest)]
 #[doc = include_str!("../docs/concurrent.md")]
 struct Concurrent;

@@ -115,6 +115,25 @@ fn look_up_among_a_hundred_thousand_networks_does_not_allocate() {
 }
 
 #[test]
+fn plan_of_a_customer_does_not_allocate() {
+    #[rate_limited(key = "planned", limit = "1000000000/10s", plan = plan, fallback = 0)]
+    async fn limited(plan: Option<&str>) -> u32 {
+        1
+    }
+    let limiter = Limiter::memory();
+    let plan = |text: &str| Rule::new().limit(text.parse().expect("a limit"));
+    let plans = RuleSet::new().plan("free", plan("900000000/10s")).plan("pro", plan("2000000000/10s"));
+    limiter.set_rules(plans.rule("planned", Rule::new().plans(["free", "pro"]))).expect("valid");
+    limiter.scope_sync(|| {
+        for plan in [Some("pro"), Some("unknown"), None] {
+            let call = || assert_eq!(poll_ready(limited(plan)), 1);
+            (0..CALLS).for_each(|_| call());
+            assert_eq!(allocations(call), 0, "{plan:?}");
+        }
+    });
+}
+
+#[test]
 fn annotated_function_with_a_constant_key_does_not_allocate() {
     #[rate_limited(key = "constant", limit = "1000000000/10s", fallback = 0)]
     async fn limited() -> u32 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use divan::Bencher;
 use limiter_bench::contestants::attribute;
-use rate_limited::{Key, Limit, Limiter};
+use rate_limited::{Key, KeyMatch, Limit, Limiter, Rule, RuleSet, rate_limited};
 
 fn main() {
     divan::main();
@@ -72,6 +72,49 @@ fn make_a_key(bencher: Bencher<'_, '_>) {
 fn attribute_with_a_constant_key(bencher: Bencher<'_, '_>) {
     let _ = Limiter::memory().install(); // an error if one is installed already
     bencher.bench(|| poll_once(attribute::limited(black_box(1))));
+}
+
+#[rate_limited(key = "api:{user}", name = "api", limit = "1000000000/s", fallback = ())]
+async fn of_user(user: u64) {
+    black_box(user);
+}
+
+#[rate_limited(key = "api:{user}", name = "api", limit = "1000000000/s", plan = plan, fallback = ())]
+async fn of_plan(user: u64, plan: &str) {
+    black_box((user, plan));
+}
+
+fn larger() -> Rule {
+    Rule::new().limit(Limit::new(2_000_000_000, Duration::from_secs(1)).expect("a limit"))
+}
+
+fn rules_of_plans() -> RuleSet {
+    RuleSet::new().plan("free", larger()).plan("pro", larger()).rule("api", Rule::new().plans(["free", "pro"]))
+}
+
+fn rules_of_an_override() -> RuleSet {
+    RuleSet::new().rule("api", Rule::new().overriding(KeyMatch::parts([("user", 7)]), larger()))
+}
+
+#[divan::bench]
+fn attribute_with_a_plan(bencher: Bencher<'_, '_>) {
+    let limiter = Limiter::memory();
+    limiter.set_rules(rules_of_plans()).expect("valid");
+    limiter.scope_sync(|| bencher.bench_local(|| poll_once(of_plan(black_box(1), black_box("pro")))));
+}
+
+#[divan::bench]
+fn attribute_with_an_override(bencher: Bencher<'_, '_>) {
+    let limiter = Limiter::memory();
+    limiter.set_rules(rules_of_an_override()).expect("valid");
+    limiter.scope_sync(|| bencher.bench_local(|| poll_once(of_user(black_box(7)))));
+}
+
+#[divan::bench]
+fn attribute_under_a_rule(bencher: Bencher<'_, '_>) {
+    let limiter = Limiter::memory();
+    limiter.set_rules(RuleSet::new().rule("api", larger())).expect("valid");
+    limiter.scope_sync(|| bencher.bench_local(|| poll_once(of_user(black_box(7)))));
 }
 
 #[divan::bench]

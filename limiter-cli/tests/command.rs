@@ -11,6 +11,8 @@ mod checks;
 mod manuals;
 #[path = "command/outputs.rs"]
 mod outputs;
+#[path = "command/plans.rs"]
+mod plans;
 #[path = "command/programs.rs"]
 mod programs;
 #[path = "command/recipes.rs"]

@@ -312,10 +312,8 @@ impl Limit {
     /// Returns a limit of the calendar with the zone and the anchor of another one, where it has the default. Other limits
     /// stay as they are.
     pub(crate) fn in_calendar_of(self, other: Self) -> Self {
-        match (self.calendar, other.calendar) {
-            (Some(own), Some(other)) => Self { calendar: Some(own.following(other)), ..self },
-            _ => self,
-        }
+        let following = self.calendar.zip(other.calendar).map(|(own, other)| own.following(other));
+        Self { calendar: following.or(self.calendar), ..self }
     }
 
     /// Returns whether its text alone determines how it counts, so that no algorithm of a rule applies.

@@ -21,6 +21,7 @@ mod catalog;
 mod level_warnings;
 mod level_rule;
 mod customer_plan;
+mod resolved_rule;
 mod levels;
 mod site_cache;
 mod table;
@@ -36,7 +37,6 @@ pub(crate) use customer_plan::CustomerPlan;
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
 pub use key_match::KeyMatch;
 pub(crate) use key_match::KeyPattern;
-pub(crate) use levels::ResolvedRule;
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) use levels::check_shared_text;
 pub(crate) use mode::MODE_VARIABLE;
@@ -45,6 +45,7 @@ pub(crate) use plan::{
     OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleRequests, RuleUse, Shadow, SlotRequests, Trial,
     UnlimitedRule,
 };
+pub(crate) use resolved_rule::ResolvedRule;
 pub(crate) use rule_ref::{KeyText, RuleId, RuleRef, UNCACHED, intern, is_interned, log_apart, log_in_call};
 #[cfg(feature = "rules")]
 pub(crate) use rule_set::RulesStatus;

@@ -10,7 +10,7 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 186; // fewer lines for builds without features, and as many types
+const TYPES_PER_10000_LINES: usize = 183;
 /// The lines of the longest file, with comments.
 const LONGEST_FILE: usize = 557;
 /// Functions of more than 60 lines.
@@ -19,7 +19,7 @@ const LONG_FUNCTIONS: usize = 2;
 const NAMES: [(&str, usize); 8] = [
     ("store::redis", 13),
     ("store::memory", 4),
-    ("rule", 61),   // the requests of a call for slots, which other code decides
+    ("rule", 62),   // the plan of a customer, which callers bring
     ("limiter", 8), // the open calls of a layer end when it drops them
     ("local", 16),
     ("metrics", 9),

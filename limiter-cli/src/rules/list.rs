@@ -40,7 +40,7 @@ pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failur
     }
     output.line(output.paint(Style::Dim, version_line(published)))?;
     let rules = text.rules();
-    if rules.is_empty() {
+    if rules.is_empty() && text.plans().is_empty() {
         output.line("the text has no rules")?;
         return Ok(Exit::SUCCESS);
     }

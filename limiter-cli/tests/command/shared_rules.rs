@@ -108,9 +108,9 @@ fn rules_are_listed_and_shown_alone() {
     let list = limiter(&server.url(), &["rules", "list"]).ok();
     let lines: Vec<_> = list.lines().collect();
     assert!(lines[0].starts_with("version 2 of ana@"), "{list}");
-    assert_eq!(lines[1], "RULE    LIMITS  ALGORITHM  MODE  ON ERROR  DEADLINE  OVERRIDES");
-    assert_eq!(lines[2], "getId   5/10s   -          -     -         -                 0");
-    assert_eq!(lines[3], "search  10/s    -          -     -         -                 1");
+    assert_eq!(lines[1], "RULE    LIMITS  ALGORITHM  MODE  ON ERROR  DEADLINE  PLANS  OVERRIDES");
+    assert_eq!(lines[2], "getId   5/10s   -          -     -         -         -              0");
+    assert_eq!(lines[3], "search  10/s    -          -     -         -         -              1");
     assert_eq!(lines[4], "  q=x   -       -          off   -         -");
     let json = limiter(&server.url(), &["--json", "rules", "get", "search"]).json();
     let of_override = json!({ "limits": [], "match": { "q": "x" }, "mode": "off" });
@@ -131,7 +131,7 @@ fn overrides_are_listed_with_their_limits() {
     import(&server, &format!("{of_users}[rules.b]\nlimit = \"1/s\"\n{many}"));
     let list = limiter(&server.url(), &["rules", "list"]).ok();
     let rows: Vec<Vec<_>> = list.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["u:{id}", "1/s", "-", "-", "-", "-", "1"], "{list}");
+    assert_eq!(rows[0], ["u:{id}", "1/s", "-", "-", "-", "-", "-", "1"], "{list}");
     assert_eq!(rows[1], ["id=42", "9/s,", "99/min", "token_bucket", "-", "-", "-"], "{list}");
     assert_eq!(rows[3], ["0", "01/s", "-", "-", "-", "-"], "{list}");
     assert_eq!((rows.len(), rows[23].join(" ")), (24, "and 10 more".to_owned()), "{list}");

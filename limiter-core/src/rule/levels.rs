@@ -1,19 +1,18 @@
 //! The levels of settings: sets of rules in their order of precedence.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::key::KeyTemplate;
-use crate::rule::customer_plan::{CustomerPlan, CustomerPlanOfRule, CustomerPlansOfRule};
+use crate::rule::customer_plan::{CustomerPlanOfRule, CustomerPlansOfRule};
 use crate::rule::level_rule::LevelRule;
 use crate::rule::level_warnings::{SetName, Unmatched, UnmatchedCalls};
 use crate::rule::override_index::InvalidOverride;
+use crate::rule::resolved_rule::{LEVELS, ResolvedRule};
 use crate::rule::settings::DefaultSettings;
 use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
-use crate::{Error, ErrorKind, Key, Limit};
+use crate::{Error, ErrorKind};
 
 /// The most overrides of a set of rules.
 const MAX_OVERRIDES: usize = 100_000;
@@ -210,7 +209,7 @@ impl RuleLevels {
                 .map_err(|error| Error::new(ErrorKind::Config, place.locate(&error.to_string())))
         };
         let place = resolved.levels.first().map(|(_, rule)| rule.rule.place).unwrap_or_default();
-        check(&resolved.settings, place, "the rule")?;
+        check(resolved.settings(), place, "the rule")?;
         for plan in resolved.plans.iter().flat_map(|plans| plans.iter()) {
             let place = plan.tables.iter().flatten().next().map(|table| table.place).unwrap_or_default();
             check(&plan.settings, place, &format!("the plan `{}` of the rule", plan.name()))?;
@@ -365,12 +364,14 @@ impl RuleLevels {
         let mut defaults = DefaultSettings::default();
         self.iter().for_each(|(_, level)| defaults.add(&level.defaults));
         let is_shared_unread = self.is_shared_unread;
-        let mut resolved = ResolvedRule { levels, defaults, switch, is_shared_unread, ..ResolvedRule::default() };
-        resolved.has_overrides = resolved.levels.iter().any(|(_, rule)| rule.has_overrides());
-        resolved.settings = resolved.compose(&[], &[]);
-        resolved.plans = named_by.map(|rule| Box::new(self.plans_of_rule(name, rule, &resolved)));
-        resolved.has_variants = resolved.has_overrides || resolved.plans.is_some();
-        resolved
+        let resolved = ResolvedRule::new(levels, defaults, switch, is_shared_unread);
+        match named_by {
+            None => resolved,
+            Some(named_by) => {
+                let plans = self.plans_of_rule(name, named_by, &resolved);
+                resolved.with_plans(plans)
+            }
+        }
     }
 
     /// Composes the settings of each plan that a rule names, in the level that names them.
@@ -418,128 +419,6 @@ impl RuleLevels {
 
     fn levels_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LevelRule>)> {
         self.iter().filter_map(move |(origin, level)| Some((origin, level.rules.get(name)?)))
-    }
-}
-
-/// The settings of a rule in one state of the levels.
-#[derive(Debug, Default)]
-pub(crate) struct ResolvedRule {
-    /// The settings of keys without overrides.
-    settings: Settings,
-    /// Some calls have other settings: by an override or by their plan.
-    has_variants: bool,
-    has_overrides: bool,
-    /// The plans of customers, if the rule names some.
-    plans: Option<Box<CustomerPlansOfRule>>,
-    /// The rule in each level that has it, from the highest to the lowest.
-    levels: Vec<(Origin, Arc<LevelRule>)>,
-    defaults: DefaultSettings,
-    switch: Option<Mode>,
-    is_shared_unread: bool,
-    /// True once the log has a line about settings that a limit cannot use.
-    is_logged: AtomicBool,
-}
-
-/// The number of levels.
-const LEVELS: usize = 4;
-
-impl ResolvedRule {
-    /// The settings of calls with this key and this plan. `has_limit` is about their caller: a call without any limit has
-    /// that of the smallest plan.
-    #[inline]
-    pub(crate) fn settings_for(
-        &self,
-        key: &Key,
-        plan: CustomerPlan,
-        has_limit: impl FnOnce() -> bool,
-    ) -> Cow<'_, Settings> {
-        if !self.has_variants {
-            return Cow::Borrowed(&self.settings);
-        }
-        let settings = self.variant(key, plan);
-        if self.plans.is_none() || !settings.limits().is_empty() || has_limit() {
-            return settings;
-        }
-        self.with_smallest_plan(settings)
-    }
-
-    #[inline(never)]
-    fn variant(&self, key: &Key, plan: CustomerPlan) -> Cow<'_, Settings> {
-        let plan = self.plans.as_ref().and_then(|plans| plans.find(plan));
-        let without_override = || Cow::Borrowed(plan.map_or(&self.settings, |plan| &plan.settings));
-        if !self.has_overrides {
-            return without_override();
-        }
-        let mut found = [None; LEVELS];
-        for (found, (_, rule)) in found.iter_mut().zip(&self.levels) {
-            *found = rule.find(key);
-        }
-        if found.iter().all(Option::is_none) {
-            return without_override();
-        }
-        Cow::Owned(self.compose(&found, plan.map_or(&[], |plan| &plan.tables)))
-    }
-
-    /// Returns settings with the limits of the smallest plan.
-    #[cold]
-    fn with_smallest_plan<'s>(&self, settings: Cow<'s, Settings>) -> Cow<'s, Settings> {
-        let smallest = self.plans.as_ref().and_then(|plans| plans.smallest());
-        smallest.map_or(settings.clone(), |smallest| Cow::Owned(settings.into_owned().with_limits_of(smallest)))
-    }
-
-    /// Composes the settings of all levels, with these overrides and these tables of a plan.
-    fn compose(&self, overrides: &[Option<&Rule>], plan: &[Option<Arc<Rule>>]) -> Settings {
-        let mut settings = Settings::default();
-        let overrides = overrides.iter().copied().chain(std::iter::repeat(None));
-        let plan = plan.iter().map(Option::as_deref).chain(std::iter::repeat(None));
-        for (((origin, rule), found), plan) in self.levels.iter().zip(overrides).zip(plan) {
-            for of_call in [found, plan].into_iter().flatten() {
-                settings.add_override(of_call, *origin);
-            }
-            settings.add(&rule.rule, *origin);
-        }
-        settings.add_defaults(&self.defaults);
-        settings.switch_mode(self.switch);
-        settings.is_shared_unread = self.is_shared_unread;
-        settings
-    }
-
-    /// Returns whether the log has a line about settings that a limit cannot use.
-    pub(crate) fn is_logged(&self) -> bool {
-        self.is_logged.load(Ordering::Relaxed)
-    }
-
-    /// Returns true for the first call.
-    pub(crate) fn log_once(&self) -> bool {
-        !self.is_logged.swap(true, Ordering::Relaxed)
-    }
-
-    /// The settings of keys without overrides.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// Returns the level of a limit of calls with this key. `None` if it is not configured.
-    pub(crate) fn origin_of(&self, limit: Limit, key: &Key) -> Option<Origin> {
-        let of_key = self.variant(key, CustomerPlan::NONE);
-        let of_plans = self.plans.iter().flat_map(|plans| plans.iter()).map(|plan| &plan.settings);
-        let mut all = [&*of_key].into_iter().chain(of_plans);
-        all.find(|settings| settings.limits().contains(&limit)).map(Settings::limits_origin)
-    }
-
-    /// The names of the plans of customers.
-    pub(crate) fn plans(&self) -> impl Iterator<Item = &str> {
-        self.plans.iter().flat_map(|plans| plans.iter()).map(CustomerPlanOfRule::name)
-    }
-
-    /// Returns whether a plan has limits, so that no call of the rule is without one.
-    fn has_limits_of_plans(&self) -> bool {
-        self.plans.as_ref().is_some_and(|plans| plans.smallest().is_some())
-    }
-
-    /// The number of overrides in all levels.
-    pub(crate) fn overrides(&self) -> usize {
-        self.levels.iter().map(|(_, rule)| rule.rule.overrides.len()).sum()
     }
 }
 

@@ -1,6 +1,5 @@
 //! The plans that a rule names, with the settings that each of them leads to.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::CustomerPlan;
@@ -16,6 +15,8 @@ pub(crate) struct CustomerPlansOfRule {
     /// The rule in the level that names the plans.
     named_by: Arc<LevelRule>,
     plans: Vec<CustomerPlanOfRule>,
+    /// The plan with the lowest limit. `None` if no plan has one.
+    smallest: Option<usize>,
 }
 
 /// A plan of a rule.
@@ -54,7 +55,8 @@ impl CustomerPlanOfRule {
 
 impl CustomerPlansOfRule {
     pub(crate) fn new(rule: &str, named_by: Arc<LevelRule>, plans: Vec<CustomerPlanOfRule>) -> Self {
-        Self { rule: rule.into(), named_by, plans }
+        let smallest = index_of_smallest(&plans);
+        Self { rule: rule.into(), named_by, plans, smallest }
     }
 
     /// The plans, in the order of the rule.
@@ -74,12 +76,9 @@ impl CustomerPlansOfRule {
     }
 
     /// The settings of the plan with the lowest limit, for calls that would have none. `None` if no plan has a limit.
+    #[inline]
     pub(crate) fn smallest(&self) -> Option<&Settings> {
-        let with_limits = self.plans.iter().map(|of_rule| &of_rule.settings).filter(|settings| {
-            let is_counted = !matches!(settings.mode(), Mode::Off);
-            is_counted && !settings.limits().is_empty()
-        });
-        with_limits.min_by(|one, other| compare(one.limits(), other.limits()))
+        self.smallest.and_then(|index| self.plans.get(index)).map(|of_rule| &of_rule.settings)
     }
 
     /// Returns two plans whose limits have other counters, so that a change between them starts new counts.
@@ -118,10 +117,13 @@ impl CustomerPlansOfRule {
     }
 }
 
-/// Compares the limits of two plans: by the permits of their slowest limit in a time, and then by its permits at once.
-fn compare(one: &[Limit], other: &[Limit]) -> Ordering {
-    let slowest = |limits: &[Limit]| limits.iter().map(rate).min();
-    slowest(one).cmp(&slowest(other))
+/// Returns the plan whose slowest limit has the fewest permits in a time, and then the fewest at once. One that is off limits
+/// nothing.
+fn index_of_smallest(plans: &[CustomerPlanOfRule]) -> Option<usize> {
+    let slowest = |of_rule: &CustomerPlanOfRule| of_rule.settings.limits().iter().map(rate).min();
+    let is_counted = |(_, of_rule): &(usize, &CustomerPlanOfRule)| !matches!(of_rule.settings.mode(), Mode::Off);
+    let with_limits = plans.iter().enumerate().filter(is_counted);
+    with_limits.filter_map(|(index, of_rule)| Some((slowest(of_rule)?, index))).min().map(|(_, index)| index)
 }
 
 /// The permits of a limit in a time, and at once. Calls at once have no such bound.

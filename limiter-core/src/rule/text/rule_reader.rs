@@ -7,9 +7,9 @@ use limiter_syntax::{BlockText, nearest, parse_factor, parse_window};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::plan_reader::plan_names;
 use super::{Mistake, config_error};
 use crate::block;
+use crate::rule::customer_plan::names_problem;
 use crate::rule::format::{
     FLAG, FLAG_FIX, FieldNames, Found, MAX_OVERRIDES, both_limits_problem, both_matches_problem, burst_problem,
     empty_match_problem, equal_match_problem, field, limit_of_parts, no_limits_problem, no_match_problem,
@@ -371,6 +371,28 @@ pub(super) fn defaults(table: &DeTable<'_>) -> Result<Rule, Mistake> {
         }
     }
     reader.finish()
+}
+
+/// Reads the plans that a rule names.
+fn plan_names(entry: &TextEntry<'_>) -> Result<Vec<String>, Mistake> {
+    let names = written_plan_names(entry)?;
+    let texts: Vec<_> = names.iter().map(|(name, _)| (*name).to_owned()).collect();
+    match names_problem(&texts, "") {
+        None => Ok(texts),
+        Some((index, problem)) => {
+            let at = index.and_then(|index| names.get(index)).map_or(entry.at(), |(_, at)| *at);
+            Err(config_error(problem, at))
+        }
+    }
+}
+
+/// Returns the names in a list, with their positions.
+pub(super) fn written_plan_names<'t>(entry: &TextEntry<'t>) -> Result<Vec<(&'t str, usize)>, Mistake> {
+    const FIX: &str = "one such as `[\"free\", \"pro\"]`";
+    let wrong = || entry.wrong("a list of the names of plans", FIX);
+    let values = entry.value().as_array().ok_or_else(wrong)?;
+    let name = |value: &'t Spanned<DeValue<'t>>| Some((value.get_ref().as_str()?, value.span().start));
+    values.iter().map(|value| name(value).ok_or_else(wrong)).collect()
 }
 
 /// Reads `[rules.name]`.
