@@ -90,6 +90,7 @@ impl BlockedKeys {
 
     /// Removes the blocks that nothing depends on, and in a full shard at least one: that which ends first.
     #[cold]
+    #[expect(clippy::mutable_key_type, reason = "the caches of a key are in no hash and no comparison")]
     fn make_room(&self, blocks: &mut Blocks, now: u64) {
         blocks.retain(|_, (state, block)| !state.is_forgotten(*block, now));
         if blocks.len() >= self.capacity {

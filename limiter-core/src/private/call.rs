@@ -100,6 +100,7 @@ impl<'a> AnnotatedCall<'a> {
     /// # Errors
     /// [`decide`](Self::decide) must decide, by the plan if there is one. There is none for a call that may wait.
     #[inline(never)]
+    #[expect(clippy::result_large_err, reason = "the plan goes on to the decision, where a box would be an allocation")]
     pub(super) fn try_planned<D: FastDecision>(
         &self,
         inside: &Inside,

@@ -91,6 +91,7 @@ pub fn actual_cost<R: ?Sized>(returned: &R, settle: impl FnOnce(&R) -> u32) -> u
 }
 
 /// Decides at once if the call has one request and does not wait, and else by a future on the heap.
+#[expect(clippy::result_large_err, reason = "the plan goes on to the decision, where a box would be an allocation")]
 async fn decide_with_permit(
     function: &'static AnnotatedFunction,
     limiter: &Limiter,
