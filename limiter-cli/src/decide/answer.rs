@@ -64,7 +64,7 @@ impl<'d> Answer<'d> {
 
     fn decision_json(&self) -> Value {
         let key = self.key.encoded();
-        match self.decision {
+        let mut answer = match self.decision {
             Decision::Allowed(allowed) => json!({
                 "allowed": true,
                 "key": key,
@@ -85,7 +85,11 @@ impl<'d> Answer<'d> {
                 "source": denied.source().as_str(),
                 "final": denied.is_final(),
             }),
+        };
+        if matches!(self.decision, Decision::Denied(denied) if denied.is_blocked()) {
+            answer["blocked"] = json!(true);
         }
+        answer
     }
 
     pub(super) fn text(&self, output: &Output) -> String {
@@ -128,6 +132,9 @@ fn denial(denied: &Denied, usage: Option<&Usage>) -> String {
     match denied {
         denied if denied.source() == Source::Mode => "the rule denies every call".to_owned(),
         denied if denied.is_final() => format!("the cost is above the limit {}: no wait helps", denied.limit()),
+        denied if denied.is_blocked() => {
+            format!("blocked by its rule of {}, retry in {}", denied.limit(), duration_text::write(denied.retry_after()))
+        }
         denied => {
             // That of a slot is an estimate.
             let about = if denied.limit().is_concurrent() { "about " } else { "" };

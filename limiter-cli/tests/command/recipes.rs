@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{Ran, command, finish, limiter, server};
+use crate::support::{Ran, command, finish, limiter, limiter_with_input, server};
 
 const PAGE: &str = include_str!("../../../docs/recipes.md");
 
@@ -36,11 +36,16 @@ fn one_host_runs_the_report() {
 #[test]
 fn a_block_is_ended_by_a_reset() {
     let server = server();
-    let block = ["block:", "--part", "42", "--limit", "1/h"];
-    limiter(&server.url(), &[&["check"], &block[..]].concat()).ok();
-    assert_eq!(limiter(&server.url(), &[&["peek"], &block[..]].concat()).code, Some(1));
-    limiter(&server.url(), &arguments("limiter reset block:")).ok();
-    limiter(&server.url(), &[&["peek"], &block[..]].concat()).ok();
+    let text = "[rules.calls]\nkey = \"calls:{user}\"\nlimit = \"1/s\"\nblock = \"1h\"\n";
+    limiter_with_input(&server.url(), &["rules", "import", "-"], text.as_bytes()).ok();
+    let run = |command: &str| limiter(&server.url(), &["--json", command, "calls:@42", "--rule", "calls"]);
+    assert_eq!(run("check").json()["allowed"], true);
+    let denied = run("check");
+    assert_eq!((denied.code, denied.json()["blocked"].clone()), (Some(1), serde_json::Value::Bool(true)));
+    let text = limiter(&server.url(), &["peek", "calls:@42", "--rule", "calls"]).stdout;
+    assert!(text.starts_with("denied: calls:@42, blocked by its rule of 1/s, retry in 59 min"), "{text}");
+    limiter(&server.url(), &arguments("limiter reset calls:")).ok();
+    assert_eq!(run("check").json()["allowed"], true);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::part_value::PartValue;
 use crate::key::{KeyTemplate, MAX_OUTLINE_PARTS, PartKind, TemplatePart};
 
 /// The most combinations of values that the overrides of a rule have: each takes an entry in a table.
-pub(super) const MAX_COMBINATIONS: usize = 1_000_000;
+pub(super) const MAX_COMBINATIONS: usize = 200_000;
 
 /// A name in an override: its positions in the template, and the values of which one must be there.
 pub(super) struct NamedPart {
