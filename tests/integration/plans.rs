@@ -17,10 +17,10 @@ on_every_store! {
     the_usage_of_a_page_is_that_of_each_limit_of_the_plan,
 }
 
-/// A set of rules with the plans `free` and `pro` for the rule `api`.
+/// A set of rules with the plans `free` and `pro` for the rule `customers`.
 fn plans(free: &str, pro: &str, api: Rule) -> RuleSet {
     let plans = RuleSet::new().plan("free", rule(free)).plan("pro", rule(pro));
-    plans.rule("api", api.plans(["free", "pro"]))
+    plans.rule("customers", api.plans(["free", "pro"]))
 }
 
 fn rule(text: &str) -> Rule {
@@ -30,7 +30,7 @@ fn rule(text: &str) -> Rule {
 async fn an_upgrade_in_the_middle_of_a_period_keeps_what_was_used(subject: Subject) {
     let (limiter, key, own) = (&subject.limiter, key("customer"), limit("1/month"));
     limiter.set_rules(plans("1000/month", "10000/month", Rule::new())).expect("valid");
-    let api = limiter.named("api");
+    let api = limiter.named("customers");
     let free = api.plan("free").check_n(&key, &own, 900).await.expect("the store answers");
     assert_eq!(free.remaining(), 100);
     subject.advance_millis(1000);
@@ -48,9 +48,9 @@ async fn an_upgrade_in_the_middle_of_a_period_keeps_what_was_used(subject: Subje
 async fn the_usage_of_a_page_is_that_of_each_limit_of_the_plan(subject: Subject) {
     let (limiter, key, own) = (&subject.limiter, key("page"), limit("1/s"));
     let pro = rule("50/10s").limit(limit("1000/h")).limit(limit("2 concurrent"));
-    let set = RuleSet::new().plan("pro", pro).rule("api", Rule::new().plans(["pro"]));
+    let set = RuleSet::new().plan("pro", pro).rule("customers", Rule::new().plans(["pro"]));
     limiter.set_rules(set).expect("valid");
-    let api = limiter.named("api").plan("pro");
+    let api = limiter.named("customers").plan("pro");
     let entry = api.enter(&key, &own).await.expect("the store answers");
     let read = || async {
         let usage = api.usage(&key).await.expect("the store answers");
@@ -71,7 +71,7 @@ async fn the_usage_of_a_page_is_that_of_each_limit_of_the_plan(subject: Subject)
     eventually("no slot in use", is_free).await;
     // Off, nothing is counted.
     let off = RuleSet::new().plan("pro", Rule::new().mode(rate_limited::Mode::Off));
-    limiter.set_rules(off.rule("api", rule("1/s").plans(["pro"]))).expect("valid");
+    limiter.set_rules(off.rule("customers", rule("1/s").plans(["pro"]))).expect("valid");
     assert!(api.usage(&key).await.expect("no store is called").is_empty());
 }
 
@@ -86,17 +86,17 @@ impl Customer {
     }
 }
 
-#[rate_limited("api:{customer.id}", name = "api", plan = customer.plan())]
+#[rate_limited("api:{customer.id}", name = "customers", plan = customer.plan())]
 async fn configured(customer: &Customer) -> Result<(), Denied> {
     Ok(())
 }
 
-#[rate_limited(key = "api:{customer.id}", name = "api", limit = "3/h", plan = customer.plan())]
+#[rate_limited(key = "api:{customer.id}", name = "customers", limit = "3/h", plan = customer.plan())]
 async fn with_limit(customer: Customer) -> Result<Customer, Denied> {
     Ok(customer)
 }
 
-#[rate_limited(key = "fixed", limit = "1/h", name = "api", plan = "pro")]
+#[rate_limited(key = "fixed", limit = "1/h", name = "customers", plan = "pro")]
 fn of_one_plan() -> Result<(), Denied> {
     Ok(())
 }
@@ -137,7 +137,7 @@ async fn a_function_has_the_plan_of_its_call() {
 }
 
 /// Two rules of a call may have plans of their own.
-#[rate_limited(key = "day:{id}", name = "api", limit = "1/h", plan = plan)]
+#[rate_limited(key = "day:{id}", name = "customers", limit = "1/h", plan = plan)]
 #[rate_limited(key = "all", limit = "100/h", plan = String::from("free"), wait = "1ms")]
 async fn two_rules(id: u64, plan: &str) -> Result<(), Denied> {
     Ok(())
@@ -161,7 +161,7 @@ async fn each_rule_of_a_call_has_its_plan() {
 }
 
 /// The month of a plan is that of the attribute, in the zone of the customer.
-#[rate_limited(key = "zone:{id}", name = "api", limit = "1/month", zone = zone, anchor = 5, plan = plan)]
+#[rate_limited(key = "zone:{id}", name = "customers", limit = "1/month", zone = zone, anchor = 5, plan = plan)]
 fn in_zone(id: u64, zone: &str, plan: &str) -> Result<(), Denied> {
     Ok(())
 }
@@ -171,7 +171,7 @@ fn a_plan_counts_the_months_of_the_customers_zone() {
     let limiter = Limiter::memory();
     let set = RuleSet::new().plan("free", rule("2/month")).plan("berlin", rule("3/month:7@Europe/Berlin"));
     limiter
-        .set_rules(set.plan("days", rule("2/day@UTC")).rule("api", Rule::new().plans(["free", "berlin", "days"])))
+        .set_rules(set.plan("days", rule("2/day@UTC")).rule("customers", Rule::new().plans(["free", "berlin", "days"])))
         .expect("valid");
     let denied_by = |id, plan| {
         limiter.scope_sync(|| {
@@ -183,7 +183,7 @@ fn a_plan_counts_the_months_of_the_customers_zone() {
     assert_eq!(["", "free", "berlin", "days"].map(|plan| denied_by(1, plan)), expected);
     // The zone of a page is that of the limit that it brings.
     let (key, own) = (Key::new("zone:").part(1), limit("1/month:5@Asia/Tokyo"));
-    let usage = limiter.named("api").plan("free").usage_or_blocking(&key, &own).expect("memory");
+    let usage = limiter.named("customers").plan("free").usage_or_blocking(&key, &own).expect("memory");
     assert_eq!((usage[0].limit().to_string(), usage[0].used()), ("2/month:5@Asia/Tokyo".to_owned(), 3));
 }
 
@@ -208,7 +208,7 @@ async fn a_call_that_waits_follows_its_plan() {
     let limiter = Limiter::memory();
     limiter.set_rules(plans("1/h", "1/h", Rule::new())).expect("valid");
     let (key, own) = (Key::new("waits"), limit("1/h"));
-    let api = limiter.named("api").plan("pro");
+    let api = limiter.named("customers").plan("pro");
     assert!(api.check(&key, &own).await.expect("memory").is_allowed());
     let wait = api.wait(&key, &own, Duration::from_secs(7200));
     let change = async {
@@ -229,20 +229,20 @@ async fn shared_rules_change_a_plan_within_a_second() {
     let change = |based_on| Change { based_on, who: "ann@host".to_owned(), why: unique("a test") };
     let text = |pro: u32| {
         format!(
-            "[plans.free]\nlimit = \"10/h\"\n[plans.pro]\nlimit = \"{pro}/h\"\n[rules.api]\nplans = [\"free\", \"pro\"]\n"
+            "[plans.free]\nlimit = \"10/h\"\n[plans.pro]\nlimit = \"{pro}/h\"\n[rules.customers]\nplans = [\"free\", \"pro\"]\n"
         )
     };
     rules.publish(&text(100), change(0)).await.expect("published");
     let limiter = builder().shared_rules().connect().await.expect("connects");
     let (key, own) = (key("shared"), limit("1/h"));
-    let pro = limiter.named("api").plan("pro");
+    let pro = limiter.named("customers").plan("pro");
     assert_eq!(pro.check_n(&key, &own, 60).await.expect("the store answers").remaining(), 40);
     let published_at = Instant::now();
     rules.publish(&text(500), change(1)).await.expect("published");
     eventually("the new plan", async || pro.peek(&key, &own).await.expect("the store answers").remaining() == 440)
         .await;
     assert!(published_at.elapsed() < Duration::from_secs(1) + crate::deadlines::MAX_LATENESS);
-    let dangling = "[rules.api]\nplans = [\"fre\"]\n[plans.free]\nlimit = \"1/h\"\n";
+    let dangling = "[rules.customers]\nplans = [\"fre\"]\n[plans.free]\nlimit = \"1/h\"\n";
     let error = rules.publish(dangling, change(2)).await.expect_err("no such plan");
     assert_eq!(error.kind(), ErrorKind::Config);
     let expected = "line 2, column 10: `plans` must name plans of the same set of rules, got `fre`, which has no table: write `free`";
@@ -265,12 +265,12 @@ async fn log_of_plans() {
     let set = plans("2/h", "5/min", Rule::new()).plan("old", rule("1/h"));
     limiter.set_rules(set).expect("valid");
     let logged = |text: &str| lines().iter().filter(|line| line.contains("WARN") && line.contains(text)).count();
-    let windows = "a change between the plans `free` (2/h) and `pro` (5/min) of the rule `api` starts new counts";
+    let windows = "a change between the plans `free` (2/h) and `pro` (5/min) of the rule `customers` starts new counts";
     eventually("the windows", async || logged(windows) == 1).await;
     eventually("the idle plan", async || logged("the plan `old` has no effect, because no rule names it") == 1).await;
     let (key, own) = (Key::new("a"), limit("9/h"));
     let check = async |plan: &str| {
-        let decision = limiter.named("api").plan(plan).check(&key, &own).await;
+        let decision = limiter.named("customers").plan(plan).check(&key, &own).await;
         assert!(decision.is_ok(), "memory");
     };
     for plan in ["", "free", "pro"] {
@@ -282,5 +282,5 @@ async fn log_of_plans() {
         eventually("the unknown plan", async || logged(unknown) == 1).await;
     }
     let line = lines().into_iter().find(|line| line.contains(unknown)).expect("it is there");
-    assert!(line.contains("gold") && line.contains("api"), "{line}");
+    assert!(line.contains("gold") && line.contains("customers"), "{line}");
 }
