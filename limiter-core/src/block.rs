@@ -20,7 +20,7 @@ mod blocked_keys;
 
 pub(crate) use blocked_keys::BlockedKeys;
 
-/// How long the first denial of a rule blocks its key: see [`Rule::block`](crate::Rule::block).
+/// The time for which the first denial of a rule blocks its key: see [`Rule::block`](crate::Rule::block).
 ///
 /// As a text it is `10min`, or `1min x2 up to 1d` for blocks that grow, with ` extended` behind it if attempts extend it.
 ///
@@ -92,7 +92,7 @@ impl Block {
         self.0.most_millis
     }
 
-    /// By how much each further block is longer, in thousandths.
+    /// The length of each further block by that of the one before it, in thousandths.
     pub(crate) const fn factor_thousandths(self) -> u32 {
         self.0.factor_thousandths
     }

@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::duration::{DurationProblem, MAX_WINDOW_MILLIS, WindowText, parse_window};
 
-/// How long a denial blocks a key, as a text has it.
+/// The times of blocks, as a text has them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BlockText {
     /// The length of the first block in milliseconds, 1 to [`MAX_WINDOW_MILLIS`].
     pub time_millis: u64,
-    /// By how much each further block is longer, in thousandths: 1 000 to 1 000 000.
+    /// The length of each further block by that of the one before it, in thousandths: 1 000 to 1 000 000.
     pub factor_thousandths: u32,
     /// The length of the longest block in milliseconds, `time_millis` to [`MAX_WINDOW_MILLIS`].
     pub most_millis: u64,

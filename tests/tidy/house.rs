@@ -10,9 +10,9 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 183;
+const TYPES_PER_10000_LINES: usize = 182;
 /// The lines of the longest file, with comments.
-const LONGEST_FILE: usize = 557;
+const LONGEST_FILE: usize = 549;
 /// Functions of more than 60 lines.
 const LONG_FUNCTIONS: usize = 2;
 /// The names of each room that are used outside of it.

@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "sync",
     "background",
     "clock",
+    "block",
     "until_done",
     "algorithm",
     "request",

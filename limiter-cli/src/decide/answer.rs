@@ -133,7 +133,11 @@ fn denial(denied: &Denied, usage: Option<&Usage>) -> String {
         denied if denied.source() == Source::Mode => "the rule denies every call".to_owned(),
         denied if denied.is_final() => format!("the cost is above the limit {}: no wait helps", denied.limit()),
         denied if denied.is_blocked() => {
-            format!("blocked by its rule of {}, retry in {}", denied.limit(), duration_text::write(denied.retry_after()))
+            format!(
+                "blocked by its rule of {}, retry in {}",
+                denied.limit(),
+                duration_text::write(denied.retry_after())
+            )
         }
         denied => {
             // That of a slot is an estimate.

@@ -43,7 +43,7 @@ use endpoint::ReadySignal;
 use endpoint::worker_stopped;
 use health::HealthBoard;
 use naming::{Naming, RedisKeys};
-use script::command::Action;
+use script::action::Action;
 #[cfg(test)]
 pub(crate) use script::slots::model::StoredSlots;
 #[cfg(feature = "rules")]

@@ -5,19 +5,19 @@ const BLOCK_LEN: usize = 8;
 
 /// Numbers in their order. Those behind the last one are `u64::MAX`.
 #[repr(align(64))]
-struct Block([u64; BLOCK_LEN]);
+struct NumberBlock([u64; BLOCK_LEN]);
 
 /// Sorted numbers below `u64::MAX`.
 pub(super) struct SortedBlocks {
     /// All numbers, then the first of each block, then the first of each block of these, and so on down to one block.
-    levels: Vec<Vec<Block>>,
+    levels: Vec<Vec<NumberBlock>>,
 }
 
 impl SortedBlocks {
     pub(super) fn new(numbers: &[u64]) -> Self {
         let mut levels = vec![blocks(numbers)];
         while let Some(level) = levels.last().filter(|level| level.len() > 1) {
-            let first: Vec<_> = level.iter().map(|Block([first, ..])| *first).collect();
+            let first: Vec<_> = level.iter().map(|NumberBlock([first, ..])| *first).collect();
             levels.push(blocks(&first));
         }
         Self { levels }
@@ -26,21 +26,21 @@ impl SortedBlocks {
     /// Returns how many of the numbers are at most this one, which is below `u64::MAX`.
     #[inline]
     pub(super) fn count_up_to(&self, number: u64) -> usize {
-        let count_in = |level: &Vec<Block>, count: usize| {
+        let count_in = |level: &Vec<NumberBlock>, count: usize| {
             // The numbers before a block are not greater than its first one.
             let index = count.checked_sub(1)?;
-            let Block(block) = level.get(index)?;
+            let NumberBlock(block) = level.get(index)?;
             Some(index * BLOCK_LEN + block.iter().filter(|other| **other <= number).count())
         };
         self.levels.iter().rev().try_fold(1, |count, level| count_in(level, count)).unwrap_or(0)
     }
 }
 
-fn blocks(numbers: &[u64]) -> Vec<Block> {
+fn blocks(numbers: &[u64]) -> Vec<NumberBlock> {
     let block = |chunk: &[u64]| {
         let mut block = [u64::MAX; BLOCK_LEN];
         block.iter_mut().zip(chunk).for_each(|(place, number)| *place = *number);
-        Block(block)
+        NumberBlock(block)
     };
     numbers.chunks(BLOCK_LEN).map(block).collect()
 }

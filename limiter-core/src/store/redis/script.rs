@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 
+pub(crate) mod action;
 pub(crate) mod command;
 pub(crate) mod reply;
 mod block_arguments;

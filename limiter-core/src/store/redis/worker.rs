@@ -48,7 +48,8 @@ use super::connection::topology::Topology;
 use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
 use super::naming::Naming;
-use super::script::command::{Action, ReturnedPermits};
+use super::script::action::Action;
+use super::script::command::ReturnedPermits;
 #[cfg(feature = "rules")]
 use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;

@@ -13,7 +13,7 @@ use super::endpoint::{Endpoint, ReadySignal, worker_stopped};
 use super::health::HealthBoard;
 use super::naming::{Naming, RedisKeys};
 use super::notifier::LogThrottle;
-use super::script::command::Action;
+use super::script::action::Action;
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult};

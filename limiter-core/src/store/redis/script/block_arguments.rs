@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::command::{Command, CommandBody};
-use crate::block::{Block, BlockRef};
+use crate::block::Block;
 use crate::request::{BatchEntryReply, DecisionReply};
 use crate::{Error, ErrorKind};
 
-/// A decision or a batch, with the blocks of its keys. Their keys are the last ones of the command.
+/// The blocks of a decision's requests, or of a batch's entries.
 #[derive(Debug)]
 pub(crate) struct BlockArguments {
-    pub(super) inner: Box<CommandBody>,
+    is_batch: bool,
     blocks: Vec<DescribedBlock>,
     /// A denial begins them.
     begins: bool,
@@ -34,29 +33,24 @@ const RETRY_NUMBER: usize = 3;
 const RETRY_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 24;
 
-impl Command {
-    /// Adds the blocks of requests, or of entries with so many calls, by their indices. A key without a name for its block in
-    /// its own slot has none.
-    pub(crate) fn with_blocks(mut self, blocks: impl Iterator<Item = (usize, u32, BlockRef)>, begins: bool) -> Self {
-        let mut described = Vec::new();
-        for (index, calls, block) in blocks {
-            if let Some(key) = self.keys.get(index).and_then(|key| key.block_key(block.rule())) {
-                self.keys.push(key);
-                described.push(DescribedBlock { index, calls, block: block.block() });
-            }
-        }
-        if described.is_empty() {
-            return self;
-        }
-        let blocks = BlockArguments { inner: Box::new(self.body), blocks: described, begins };
-        Self { body: CommandBody::Blocks(blocks), ..self }
-    }
-}
-
 impl BlockArguments {
+    /// No blocks of a decision or a batch. A denial `begins` those that are added.
+    pub(super) fn new(is_batch: bool, begins: bool) -> Self {
+        Self { is_batch, blocks: Vec::new(), begins }
+    }
+
+    /// Adds the block of a request, or of an entry with so many calls.
+    pub(super) fn add(&mut self, index: usize, calls: u32, block: Block) {
+        self.blocks.push(DescribedBlock { index, calls, block });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
     /// Adds the description of the blocks, which comes before the other arguments.
     pub(super) fn push_to(&self, command: &mut Cmd) {
-        let mut described = vec![if matches!(*self.inner, CommandBody::Batch(_)) { b'b' } else { b'd' }];
+        let mut described = vec![if self.is_batch { b'b' } else { b'd' }];
         for DescribedBlock { index, calls, block } in &self.blocks {
             described.extend_from_slice(&u16::try_from(*index).unwrap_or(u16::MAX).to_be_bytes());
             described.extend_from_slice(&calls.to_be_bytes());

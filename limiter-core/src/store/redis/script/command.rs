@@ -6,114 +6,19 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Program;
+use super::action::Action;
 use super::block_arguments::{self, BlockArguments};
 use super::reply::{self, BatchReply, EntryCalls};
 use super::slot_arguments::SlotArguments;
+use crate::block::BlockRef;
 use crate::calendar::{Calendar, Edges};
 use crate::clock::Clock;
 use crate::local::leases::LeaseId;
 use crate::request::settlement::CounterChange;
 use crate::request::sharing::{self, in_redis};
-use crate::request::{CallOptions, DecisionReply, RefundInfo, Request, Settlement};
+use crate::request::{DecisionReply, Request};
 use crate::store::redis::naming::RedisKey;
 use crate::{Algorithm, Error, Layout, Limit};
-
-/// The operation of one decision.
-#[derive(Clone, Debug)]
-pub(crate) enum Action {
-    /// Takes the permits. A leaky bucket may delay the call by up to `max_wait`.
-    Take {
-        max_wait: Duration,
-        /// The process may lease permits of the limit.
-        leases: bool,
-    },
-    /// Takes the permits of several requests without a wait. The reply has a report of each request.
-    TakeWithReports,
-    Peek,
-    /// Takes nothing. The reply has a report of each request.
-    PeekWithReports,
-    /// Takes nothing, and a denial begins blocks: the first step of a decision in several script calls.
-    FirstLook {
-        with_reports: bool,
-    },
-    /// Takes the permits whether they fit or not. The reply has the level of each counter.
-    Charge,
-    Refund(Box<RefundInfo>),
-    /// Changes what a call counts. The reply is that of a charge.
-    Settle(Box<Settlement>),
-    Reset,
-}
-
-impl Action {
-    /// Takes the permits without a wait, by the store alone.
-    pub(crate) const TAKE_NOW: Self = Self::Take { max_wait: Duration::ZERO, leases: false };
-
-    /// The action of a call that takes permits.
-    pub(crate) fn take(requests: &[Request<'_>], options: &CallOptions) -> Self {
-        let &CallOptions { max_wait, leases, wants_reports, .. } = options;
-        // No turn is taken that a postpaid call could wait for.
-        let is_postpaid = requests.iter().any(|request| request.role.is_postpaid());
-        let max_wait = if is_postpaid { Duration::ZERO } else { max_wait };
-        if wants_reports {
-            return Self::TakeWithReports;
-        }
-        let may_be_leased = |request: &Request<'_>| request.own_take() > 0 && request.may_be_leased();
-        Self::Take { max_wait, leases: leases && matches!(requests, [request] if may_be_leased(request)) }
-    }
-
-    /// Returns whether its permits may come from a lease.
-    pub(crate) fn takes_leases(&self) -> bool {
-        matches!(self, Self::Take { leases: true, .. })
-    }
-
-    /// Returns whether the worker has to send it. It leases permits for later calls.
-    pub(crate) fn needs_worker(&self) -> bool {
-        self.takes_leases()
-    }
-
-    /// Returns whether one entry of a batch may decide both, if their requests are equal.
-    pub(crate) fn shares_entry_with(&self, other: &Self) -> bool {
-        self.takes_leases() == other.takes_leases() && !self.is_charge() && !other.is_charge()
-    }
-
-    pub(crate) fn is_charge(&self) -> bool {
-        matches!(self, Self::Charge)
-    }
-
-    /// Returns whether a batch may have it, if it is about one counter.
-    pub(crate) fn is_batched(&self) -> bool {
-        match self {
-            Self::Take { max_wait, .. } => max_wait.is_zero(),
-            Self::Charge => true,
-            Self::TakeWithReports
-            | Self::Peek
-            | Self::PeekWithReports
-            | Self::FirstLook { .. }
-            | Self::Refund(_)
-            | Self::Settle(_)
-            | Self::Reset => false,
-        }
-    }
-
-    /// The longest delay of the permits that it takes; `None` if it takes none.
-    pub(crate) fn max_wait(&self) -> Option<Duration> {
-        match self {
-            Self::Take { max_wait, .. } => Some(*max_wait),
-            Self::TakeWithReports | Self::Charge | Self::Settle(_) => Some(Duration::ZERO),
-            Self::Peek | Self::PeekWithReports | Self::FirstLook { .. } | Self::Refund(_) | Self::Reset => None,
-        }
-    }
-
-    /// Returns whether it reads, begins or deletes the blocks of keys.
-    fn uses_blocks(&self) -> bool {
-        !matches!(self, Self::Charge | Self::Refund(_) | Self::Settle(_))
-    }
-
-    /// Returns whether a denial begins blocks.
-    fn begins_blocks(&self) -> bool {
-        matches!(self, Self::Take { .. } | Self::TakeWithReports | Self::FirstLook { .. })
-    }
-}
 
 /// The upper bound of a time argument, in microseconds: 142 years. A Lua number holds it exactly.
 const MAX_MICROS: u64 = 1 << 52;
@@ -141,7 +46,11 @@ pub(crate) enum CommandBody {
     Decision(DecisionBody),
     Batch(Vec<BatchEntry>),
     Slots(SlotArguments),
-    Blocks(BlockArguments),
+    /// A decision or a batch, with the blocks of its keys. The keys of these are the last ones.
+    Blocks {
+        inner: Box<Self>,
+        blocks: BlockArguments,
+    },
 }
 
 /// The body of a command about one decision.
@@ -347,6 +256,22 @@ impl Command {
         command.with_blocks(blocks, action.begins_blocks())
     }
 
+    /// Adds the blocks of requests, or of entries with so many calls, by their indices. A key without a name for its block in
+    /// its own slot has none.
+    pub(crate) fn with_blocks(mut self, blocks: impl Iterator<Item = (usize, u32, BlockRef)>, begins: bool) -> Self {
+        let mut described = BlockArguments::new(matches!(self.body, CommandBody::Batch(_)), begins);
+        for (index, calls, block) in blocks {
+            if let Some(key) = self.keys.get(index).and_then(|key| key.block_key(block.rule())) {
+                self.keys.push(key);
+                described.add(index, calls, block.block());
+            }
+        }
+        if described.is_empty() {
+            return self;
+        }
+        Self { body: CommandBody::Blocks { inner: Box::new(self.body), blocks: described }, ..self }
+    }
+
     /// The slot of its keys.
     pub(crate) fn slot(&self) -> u16 {
         self.keys.first().map_or(0, |key| key.slot)
@@ -357,7 +282,7 @@ impl Command {
             CommandBody::Decision(_) => Program::Decide,
             CommandBody::Batch(_) => Program::Batch,
             CommandBody::Slots(_) => Program::Slots,
-            CommandBody::Blocks(_) => Program::Blocks,
+            CommandBody::Blocks { .. } => Program::Blocks,
         }
     }
 
@@ -386,7 +311,7 @@ impl Command {
         for key in &self.keys {
             command.arg(&*key.name);
         }
-        if let CommandBody::Blocks(blocks) = &self.body {
+        if let CommandBody::Blocks { blocks, .. } = &self.body {
             blocks.push_to(&mut command);
         }
         match self.body.inner() {
@@ -398,7 +323,7 @@ impl Command {
             }
             CommandBody::Batch(entries) => push_batch(entries, &mut command, || *server_millis),
             CommandBody::Slots(arguments) => arguments.push_to(&mut command),
-            CommandBody::Blocks(_) => {} // No blocks are around others.
+            CommandBody::Blocks { .. } => {} // No blocks are around others.
         }
         match clock {
             Clock::System => {}
@@ -413,7 +338,7 @@ impl Command {
 
     pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
         match &self.body {
-            CommandBody::Blocks(_) => BlockArguments::decode(reply, |reply| self.decode_inner(reply)),
+            CommandBody::Blocks { .. } => BlockArguments::decode(reply, |reply| self.decode_inner(reply)),
             _ => self.decode_inner(reply),
         }
     }
@@ -437,7 +362,7 @@ impl Command {
     }
 
     pub(crate) fn decode_batch(&self, mut reply: Value) -> Result<BatchReply, Error> {
-        let CommandBody::Blocks(blocks) = &self.body else { return self.decode_batch_inner(reply) };
+        let CommandBody::Blocks { blocks, .. } = &self.body else { return self.decode_batch_inner(reply) };
         let times = blocks.take_times(&mut reply)?;
         let mut decoded = self.decode_batch_inner(reply)?;
         block_arguments::add_times(&mut decoded.entries, &times);
@@ -459,14 +384,14 @@ impl Command {
 impl CommandBody {
     /// The decision or the batch inside of blocks.
     fn inner(&self) -> &Self {
-        if let Self::Blocks(blocks) = self { &blocks.inner } else { self }
+        if let Self::Blocks { inner, .. } = self { inner } else { self }
     }
 
     /// The entries of a batch. Empty for others.
     pub(crate) fn into_entries(self) -> Vec<BatchEntry> {
         match self {
             Self::Batch(entries) => entries,
-            Self::Blocks(blocks) => blocks.inner.into_entries(),
+            Self::Blocks { inner, .. } => inner.into_entries(),
             Self::Decision(_) | Self::Slots(_) => Vec::new(),
         }
     }

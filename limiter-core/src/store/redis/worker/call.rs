@@ -14,7 +14,8 @@ use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, Store
 use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::pipelined::DirectReply;
-use crate::store::redis::script::command::{Action, Command};
+use crate::store::redis::script::action::Action;
+use crate::store::redis::script::command::Command;
 use crate::{Error, ErrorKind, Layout};
 
 pub(crate) type CallResult = Result<CountedReply, StoreFailure>;

@@ -226,7 +226,7 @@ pub(crate) mod tests {
     use crate::local::StoreTicket;
     use crate::request::{Request, StoreFailure};
     use crate::store::redis::naming::{Naming, RedisKeys};
-    use crate::store::redis::script::command::Action;
+    use crate::store::redis::script::action::Action;
     use crate::store::redis::worker::call::{Call, CallResult};
     use crate::store::redis::worker::tests::settings;
     use crate::{ErrorKind, Key, Limit};

@@ -28,7 +28,8 @@ use crate::run::join_all;
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::topology::{CallError, SlotGroup};
 use crate::store::redis::naming::{RedisKey, RedisKeys};
-use crate::store::redis::script::command::{Action, Command};
+use crate::store::redis::script::action::Action;
+use crate::store::redis::script::command::Command;
 
 /// A slot group with the reply to it.
 type GroupReply = (SlotGroup, StoreReply);

@@ -17,7 +17,7 @@ use crate::store::redis::connection::managed::{Attempt, ManagedConnection};
 use crate::store::redis::connection::round_trip::Length;
 use crate::store::redis::naming::{RedisKey, RedisKeys};
 use crate::store::redis::script::Program;
-use crate::store::redis::script::command::Action;
+use crate::store::redis::script::action::Action;
 use crate::store::redis::worker::late_replies::LateReplies;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.

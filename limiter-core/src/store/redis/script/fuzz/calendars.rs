@@ -10,7 +10,8 @@ use super::pick;
 use crate::clock::Clock;
 use crate::request::{BatchEntryReply, DecisionReply, RefundInfo, Request, StoreReply};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::script::command::{Action, BatchEntry, Command, CommandBody};
+use crate::store::redis::script::action::Action;
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
 use crate::{Key, Limit, Source};
 
 /// Calendars of each period. Those of one row share counters.

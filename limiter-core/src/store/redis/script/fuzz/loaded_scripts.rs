@@ -8,7 +8,8 @@ use redis::{Arg, Value};
 use crate::clock::{Clock, ManualClock};
 use crate::request::Request;
 use crate::store::redis::naming::RedisKey;
-use crate::store::redis::script::command::{Action, BatchEntry, Command, CommandBody, ServerTimes};
+use crate::store::redis::script::action::Action;
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, ServerTimes};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::script::sources;
 

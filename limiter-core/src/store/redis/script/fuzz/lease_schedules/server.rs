@@ -7,7 +7,8 @@ use limiter_testkit::Random;
 use crate::Limit;
 use crate::clock::Clock;
 use crate::request::Request;
-use crate::store::redis::script::command::{Action, BatchEntry, LeaseTerms};
+use crate::store::redis::script::action::Action;
+use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
 use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 

@@ -12,7 +12,7 @@ use super::process::{PermitSource, SimulatedProcess, SimulatedReceipt};
 use super::scenario::{Counts, Scenario};
 use super::server::SimulatedServer;
 use crate::request::{RefundInfo, Request};
-use crate::store::redis::script::command::Action;
+use crate::store::redis::script::action::Action;
 use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::fuzz::pick;
 use crate::{Key, Limit};
