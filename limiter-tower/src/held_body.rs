@@ -12,14 +12,13 @@ use pin_project_lite::pin_project;
 #[must_use = "the slots are free again at once when this is dropped"]
 #[derive(Debug, Default)]
 pub struct CallSlots {
-    /// Boxed, since few requests have some: the others carry a pointer.
     #[expect(dead_code, reason = "its drop frees the slots")]
-    held: Option<Box<HeldSlots>>,
+    held: HeldSlots,
 }
 
 impl CallSlots {
     pub(crate) fn new(held: HeldSlots) -> Self {
-        Self { held: (!held.is_empty()).then(|| Box::new(held)) }
+        Self { held }
     }
 }
 

@@ -7,14 +7,18 @@ use super::slots_of_key::HeldSlot;
 
 /// The slots of a call, of all its limits of concurrent calls. Dropped, they are free.
 ///
-/// Each annotated call has one, and most hold nothing. So the drop of an empty one is a comparison, and all else is a
-/// function of its own.
+/// The future of each annotated call has one, and most hold nothing. So it is a pointer, the drop of an empty one is a
+/// comparison, and all else is in functions of its own.
 #[derive(Default)]
 pub struct HeldSlots {
-    first: ManuallyDrop<Option<HeldSlot>>,
-    /// Boxed, since few calls have several slots. Empty without a first one.
-    #[expect(clippy::box_collection, reason = "a pointer is smaller")]
-    others: ManuallyDrop<Option<Box<Vec<HeldSlot>>>>,
+    slots: ManuallyDrop<Option<Box<SlotsOfCall>>>,
+}
+
+/// The slots of a call that holds some.
+struct SlotsOfCall {
+    first: HeldSlot,
+    /// Few calls have several.
+    others: Vec<HeldSlot>,
 }
 
 impl HeldSlots {
@@ -22,48 +26,49 @@ impl HeldSlots {
     #[must_use]
     #[inline]
     pub const fn new() -> Self {
-        Self { first: ManuallyDrop::new(None), others: ManuallyDrop::new(None) }
+        Self { slots: ManuallyDrop::new(None) }
     }
 
     /// Returns whether it holds no slot.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.slots.is_none()
     }
 
     pub(crate) fn hold(&mut self, slot: HeldSlot) {
-        match *self.first {
-            None => *self.first = Some(slot),
-            Some(_) => self.others.get_or_insert_default().push(slot),
+        match &mut *self.slots {
+            Some(slots) => slots.others.push(slot),
+            None => *self.slots = Some(Box::new(SlotsOfCall { first: slot, others: Vec::new() })),
         }
     }
 
     /// Holds the slots of another value too.
     pub(crate) fn append(&mut self, mut other: Self) {
-        let (first, others) = other.take();
-        first.into_iter().chain(others).for_each(|slot| self.hold(slot));
+        let slots = other.slots.take();
+        match slots {
+            Some(slots) if !self.is_empty() => {
+                [slots.first].into_iter().chain(slots.others).for_each(|slot| self.hold(slot))
+            }
+            slots => *self.slots = slots.or(self.slots.take()),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, |others| others.len())
-    }
-
-    fn take(&mut self) -> (Option<HeldSlot>, Vec<HeldSlot>) {
-        (self.first.take(), self.others.take().map_or_else(Vec::new, |others| *others))
+        self.slots.as_ref().map_or(0, |slots| 1 + slots.others.len())
     }
 
     #[cold]
     #[inline(never)]
     fn free(&mut self) {
-        drop(self.take());
+        drop(self.slots.take());
     }
 }
 
 impl Drop for HeldSlots {
     #[inline]
     fn drop(&mut self) {
-        if self.first.is_some() {
+        if !self.is_empty() {
             self.free();
         }
     }
