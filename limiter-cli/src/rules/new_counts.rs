@@ -31,8 +31,12 @@ pub(super) fn find(old: &RuleText, new: &RuleText) -> Vec<NewCounts> {
     let mut names: Vec<&str> = new.rules().into_iter().map(|(name, _)| name).collect();
     names.retain(|name| old.rule(name).is_some());
     names.extend(old.rules().into_iter().map(|(name, _)| name).filter(|name| new.rule(name).is_none()));
-    let mut found: Vec<_> =
-        names.into_iter().filter_map(|name| of_rule(name, old.rule(name), new.rule(name))).collect();
+    let of_rules = names.into_iter().filter_map(|name| of_rule(name, old.rule(name), new.rule(name)));
+    let of_plans = new.plans().into_iter().filter_map(|(name, plan)| {
+        let old = old.plan(name)?;
+        of_rule(&format!("plan {name}"), Some(old), Some(plan))
+    });
+    let mut found: Vec<_> = of_rules.chain(of_plans).collect();
     // Those that need a confirmation first.
     found.sort_by_key(|counts| !counts.is_certain);
     found
@@ -164,6 +168,16 @@ mod tests {
         let parse = |text: &str| RuleText::parse(text).expect("valid");
         let found = find(&parse(old), &parse(new)).into_iter();
         found.map(|NewCounts { message, is_certain }| (message, is_certain)).collect()
+    }
+
+    #[test]
+    fn another_window_of_a_plan_starts_new_counts() {
+        let plan = |limit: &str| format!("[plans.pro]\nlimit = \"{limit}\"\n");
+        let message =
+            "`plan pro` starts new counts, so each key has its full quota again: the window changes from 1 d to 1 h";
+        assert_eq!(found(&plan("100/d"), &plan("100/h")), [(message.to_owned(), true)]);
+        assert_eq!(found(&plan("100/d"), &plan("500/d")), []);
+        assert_eq!(found("", &plan("500/d")), []);
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl RuleText {
         self.tables(PLANS)
     }
 
+    /// Returns the settings of a plan.
+    pub(super) fn plan(&self, name: &str) -> Option<&dyn TableLike> {
+        self.document.get(PLANS)?.as_table_like()?.get(name)?.as_table_like()
+    }
+
     fn tables(&self, name: &str) -> Vec<(&str, &dyn TableLike)> {
         let tables = self.document.get(name).and_then(Item::as_table_like);
         let tables = tables.into_iter().flat_map(TableLike::iter);

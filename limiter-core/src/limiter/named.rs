@@ -69,7 +69,7 @@ impl Limiter {
     /// is the rule's default.
     ///
     /// The decision's [`name`](Decision::name) is that of the rule that it describes. Otherwise it is as for
-    /// [`check_all`](Limiter::check_all), with the settings of each rule. If a rule comes twice with one key, configured
+    /// [`check_all`](Limiter::check_all), with the settings of each rule, and without a [plan](Named::plan). If a rule comes twice with one key, configured
     /// limits apply once, at the largest of the costs.
     ///
     /// # Errors

@@ -196,8 +196,7 @@ impl RuleLevels {
             );
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        let has_plans = self.levels_of(name).any(|(_, rule)| rule.rule.plans.is_some());
-        if self.levels_of(name).count() < 2 && !has_plans {
+        if self.levels_of(name).count() < 2 && !self.has_plans(name) {
             return Ok(()); // The level itself is checked already.
         }
         let resolved = self.resolve(name, KeyText::Unknown, None);
@@ -258,7 +257,8 @@ impl RuleLevels {
 
     /// Checks that each rule of `configured` limits has one.
     fn check_limits(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
-        let of_plans = |name: &str| self.resolve(name, KeyText::Unknown, None).has_limits_of_plans();
+        let of_plans =
+            |name: &str| self.has_plans(name) && self.resolve(name, KeyText::Unknown, None).has_limits_of_plans();
         let has_limits =
             |name: &str| self.levels_of(name).any(|(_, rule)| !rule.rule.limits.is_empty()) || of_plans(name);
         let without_limit = catalog.without_limit(has_limits);
@@ -280,6 +280,11 @@ impl RuleLevels {
     /// Returns whether a rule has settings of its own.
     pub(crate) fn have(&self, name: &str) -> bool {
         self.levels_of(name).next().is_some()
+    }
+
+    /// Returns whether a rule names plans of customers.
+    fn has_plans(&self, name: &str) -> bool {
+        self.levels_of(name).any(|(_, rule)| rule.rule.plans.is_some())
     }
 
     /// The names of all rules with settings.
@@ -402,7 +407,8 @@ impl RuleLevels {
         });
         let is_of_level = |name: &&str| {
             let names = self.levels_of(name).find_map(|(_, rule)| rule.rule.plans.as_ref());
-            level.rules.contains_key(*name) || names.into_iter().flatten().any(|plan| level.plans.contains_key(plan))
+            let has_table = |plan: &String| level.plans.contains_key(plan);
+            names.is_some_and(|plans| level.rules.contains_key(*name) || plans.iter().any(has_table))
         };
         let new_counts = self.names().into_iter().filter(is_of_level).filter_map(|name| {
             let resolved = self.resolve(name, KeyText::Unknown, None);
@@ -428,5 +434,7 @@ impl RuleLevels {
 /// [`ErrorKind::Config`] with the line and the column of the mistake.
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) fn check_shared_text(toml: &str) -> Result<(), Error> {
-    RuleLevel::of_shared(RuleSet::from_shared_text(toml)?).map(drop)
+    let level = Arc::new(RuleLevel::of_shared(RuleSet::from_shared_text(toml)?)?);
+    let levels = RuleLevels { shared: level, ..RuleLevels::default() };
+    levels.names().into_iter().try_for_each(|name| levels.check_rule(name))
 }

@@ -233,13 +233,13 @@ impl RuleTable {
             let replaced = levels.set(origin, Arc::clone(&level));
             // This may take a while. Calls do not wait for it.
             levels.check(|| self.catalog())?;
+            let problems = levels.problems_of_plans(origin);
             let mut state = self.lock();
             if state.changes != changes {
                 continue;
             }
             state.levels = levels;
             self.start_generation(&mut state);
-            let problems = state.levels.problems_of_plans(origin);
             drop(state);
             // A large level takes a while to drop.
             drop(replaced);

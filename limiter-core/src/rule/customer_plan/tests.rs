@@ -185,6 +185,12 @@ fn a_contradiction_of_a_plan_and_its_rule_is_an_error() {
     let set = RuleSet::new().plan("pro", rule("5/s").limit(limit("100/d"))).rule("api", api.plans(["pro"]));
     let error = Limiter::memory().set_rules(set).expect_err("two limits of a sorted set").to_string();
     assert!(error.contains("the plan `pro` of the rule `api`"), "{error}");
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    {
+        let text = "[plans.pro]\nlimits = [\"5/s\", \"100/d\"]\n[rules.api]\nlayout = \"zset\"\nplans = [\"pro\"]";
+        let error = crate::rule::check_shared_text(text).expect_err("shared rules are checked too").to_string();
+        assert!(error.starts_with("line 1, column 8: `limit` of the plan `pro` of the rule `api`"), "{error}");
+    }
 }
 
 #[test]
