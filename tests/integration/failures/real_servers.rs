@@ -71,6 +71,7 @@ async fn full_server_fails_takes_until_it_has_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flushed_scripts_are_loaded_once_and_no_call_fails() {
     const FLUSHES: u64 = 3;
+    const SCRIPTS: u64 = 4;
     let server = RedisServer::start();
     let limiter = connect_with_raise(&server).await;
     let round = async || {
@@ -91,7 +92,7 @@ async fn flushed_scripts_are_loaded_once_and_no_call_fails() {
     let stats = server.info("commandstats");
     let scripts = stats.iter().filter(|(name, _)| name.starts_with("cmdstat_script"));
     let calls = scripts.map(|(_, stat)| stat.split(['=', ',']).nth(1).and_then(|calls| calls.parse::<u64>().ok()));
-    let loads = 3 * (1 + FLUSHES);
+    let loads = SCRIPTS * (1 + FLUSHES);
     assert_eq!(calls.sum::<Option<u64>>(), Some(loads + FLUSHES), "all scripts, and flushes");
 }
 
