@@ -224,17 +224,20 @@ pub(crate) struct BlockState {
 
 /// The shortest time between two extensions of a block, in milliseconds.
 const EXTENSION_PAUSE: u64 = 1000;
+/// The milliseconds by which the clock may step back in a block.
+const CLOCK_SLACK: u64 = 1000;
 
 impl BlockState {
-    /// Returns the end of the block if it is in force. One that ends later than its length from now is from before a step
-    /// of the clock, and void.
+    /// Returns the end of the block if it is in force. One that ends much later than its length from now is from before a
+    /// step of the clock, and void.
     pub(crate) fn end_if_in_force(self, now: u64) -> Option<u64> {
-        (now < self.end && self.end - now <= self.length + 1).then_some(self.end)
+        (now < self.end && self.end - now <= self.length + CLOCK_SLACK).then_some(self.end)
     }
 
     /// Returns the block that a denial begins now, after the `last` one of the key. `now` is rounded up.
     pub(crate) fn begun(block: Block, last: Option<Self>, now: u64) -> Self {
-        let is_recent = |last: &Self| now < last.end.saturating_add(block.kept_millis());
+        // None grows from one of a clock that has stepped back.
+        let is_recent = |last: &Self| last.end <= now && now < last.end.saturating_add(block.kept_millis());
         let length = match last.filter(is_recent) {
             Some(last) if block.grows() => {
                 let longer = last.length.saturating_mul(block.factor_thousandths().into()) / 1000;

@@ -9,6 +9,7 @@ mod key_slots;
 mod slots_of_key;
 mod slot_table;
 mod held;
+mod returning;
 mod failing_outbox;
 
 pub(crate) use failing_outbox::FailingOutbox;
@@ -16,6 +17,7 @@ pub use held::HeldSlots;
 pub use message::SlotHolder;
 pub use options::LostSlots;
 pub(crate) use options::SlotOptions;
+pub(crate) use returning::free_slots_returned;
 pub(crate) use slot_queue::SlotClaim;
 pub(crate) use slot_table::SlotTable;
 #[cfg(feature = "redis")]

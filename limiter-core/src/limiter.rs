@@ -95,7 +95,7 @@ pub(crate) struct Inside {
     /// Made by the first call that is charged at its end.
     pub(crate) open_calls: OnceLock<Arc<OpenCalls>>,
     /// Made by the first call that needs a slot.
-    pub(crate) slots: OnceLock<SlotTable>,
+    pub(crate) slots: OnceLock<Arc<SlotTable>>,
     pub(crate) slot_options: SlotOptions,
     /// The number of instances of the program that share each limit.
     pub(crate) instances: NonZeroU32,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::background::{self, run_in_background};
+use crate::concurrency::free_slots_returned;
 use crate::current::LimiterHandle;
 use crate::run::{block_on, run_contained};
 use crate::{Allowed, Decision, Error, ErrorKind, Key, Limiter, Receipt, TARGET, Usage};
@@ -130,10 +131,12 @@ impl Permit {
 }
 
 impl Limiter {
-    /// Waits until the settlements are done that were handed over in the background: by this process so far, of all limiters.
-    /// For the end of `main`, which does not wait for them.
+    /// Waits until the settlements are done that were handed over in the background, and until the store has the
+    /// [slots](crate::Limit::concurrent) back that no call of this process holds: of all limiters. For the end of `main`, which does
+    /// not wait for them.
     ///
-    /// They are those of `settle` in an attribute, of [`Permit::settle_in_background`], and of the requests of a layer whose
+    /// A slot that is not returned is free for other processes when it ends, after the slot time. The wait for slots takes about
+    /// a millisecond, above 64 slots a tenth of a second, and at most a second. Settlements are those of `settle` in an attribute, of [`Permit::settle_in_background`], and of the requests of a layer whose
     /// client has left. Each ends by the deadline of its call at the latest. A child of `fork` waits for its own alone. On the
     /// thread that runs them, as in an observer of their failures, it returns at once.
     ///
@@ -151,11 +154,12 @@ impl Limiter {
     /// A future that is dropped waits no longer. The settlements go on.
     pub async fn flush() {
         background::flush().await;
+        free_slots_returned().await;
     }
 
     /// [`flush`](Limiter::flush) for code that is not async.
     pub fn flush_blocking() {
-        block_on(background::flush());
+        block_on(Self::flush());
     }
 }
 

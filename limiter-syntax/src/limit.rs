@@ -2,6 +2,7 @@
 
 use crate::calendar::{Anchor, Period, PeriodText};
 use crate::duration::{DurationProblem, parse_window, split_while};
+use crate::suggestion::nearest;
 
 /// The most calls at once that a limit may allow.
 pub const MAX_CONCURRENT: u32 = 65_535;
@@ -102,7 +103,10 @@ pub fn parse_limit(text: &str) -> Result<LimitText<'_>, LimitProblem<'_>> {
     if let Some(calls) = text.trim().strip_suffix(CONCURRENT) {
         return parse_calls(calls.trim_end());
     }
-    let (permits, window) = text.split_once('/').ok_or(LimitProblem::NoSlash)?;
+    let (permits, window) = text.split_once('/').ok_or_else(|| match text.trim().split_once(' ') {
+        Some((_, word)) if nearest(&word.to_ascii_lowercase(), [CONCURRENT]).is_some() => LimitProblem::Calls,
+        _ => LimitProblem::NoSlash,
+    })?;
     let (permits, window) = (permits.trim(), window.trim());
     if let Some(limit) = without_fraction(permits, window) {
         return Err(LimitProblem::Fraction { permits, limit });
@@ -208,7 +212,10 @@ mod tests {
             ("+1 concurrent", Err(LimitProblem::Calls)),
             ("5/10s concurrent", Err(LimitProblem::Calls)),
             ("50 concurrent/10s", Err(LimitProblem::Permits)),
-            ("50 concurrently", Err(LimitProblem::NoSlash)),
+            ("50 concurrently", Err(LimitProblem::Calls)),
+            ("50 concurent", Err(LimitProblem::Calls)),
+            ("50 Concurrent", Err(LimitProblem::Calls)),
+            ("50 per second", Err(LimitProblem::NoSlash)),
         ];
         for (text, expected) in cases {
             assert_eq!(parse_limit(text), expected.map(|calls| LimitText::Concurrent { calls }), "{text}");

@@ -17,6 +17,7 @@ on_every_store! {
     a_reset_ends_a_block_and_a_refund_does_not,
     a_peek_sees_a_block_and_begins_none,
     a_final_denial_begins_no_block,
+    a_decision_that_is_final_for_one_limit_begins_no_block,
     a_charge_begins_no_block,
     an_extended_block_ends_after_the_last_attempt,
     a_rule_without_a_block_ignores_those_of_others,
@@ -159,6 +160,15 @@ async fn a_final_denial_begins_no_block(subject: Subject) {
     allowed(&subject, &key).await;
 }
 
+async fn a_decision_that_is_final_for_one_limit_begins_no_block(subject: Subject) {
+    with_rules(&subject.limiter, &[("login", login(&["10/s", "12/d"], "1min"))]);
+    let key = key("a");
+    assert!(check_n(&subject, "login", &key, 5).await.is_allowed());
+    let denied = check_n(&subject, "login", &key, 11).await.into_result().expect_err("never fits in a second");
+    assert!(denied.is_final() && !denied.is_blocked());
+    allowed(&subject, &key).await;
+}
+
 async fn a_charge_begins_no_block(subject: Subject) {
     with_rules(&subject.limiter, &[("login", login(&["2/s"], "1min"))]);
     let (key, any) = (key("a"), limit("1/h"));
@@ -232,7 +242,7 @@ async fn calls_of_several_rules_are_blocked_together(subject: Subject) {
     };
     assert!(both().await.is_allowed());
     let denied = both().await.into_result().expect_err("a denial");
-    assert_eq!((denied.name(), denied.retry_after()), ("one", 20 * SECOND), "the end of the longer block");
+    assert_eq!((denied.name(), denied.retry_after()), ("two", 20 * SECOND), "the block that ends last");
     subject.advance_millis(15_000);
     let denied = both().await.into_result().expect_err("a denial");
     assert_eq!((denied.name(), denied.retry_after()), ("two", 5 * SECOND));
@@ -308,4 +318,17 @@ async fn the_attribute_blocks_and_a_configured_block_comes_first() {
     clock.advance(60 * SECOND);
     assert!(!log_in("eve", &limiter).await);
     limiter.named("login:{user}").reset(&Key::new("login:").part("eve"), &limit("2/min")).await.expect("in memory");
+}
+
+#[rate_limited(key = "queue:{user}", limit = "1/min", wait = "30s", limiter = limiter, fallback = |denied| denied.is_blocked())]
+async fn queue(user: &str, limiter: &Limiter) -> bool {
+    false
+}
+
+#[tokio::test]
+async fn a_configured_block_of_a_function_that_waits_denies_at_once() {
+    let limiter = Limiter::memory();
+    with_rules(&limiter, &[("queue:{user}", Rule::new().block("1min".parse().expect("a block")))]);
+    assert!(!queue("eve", &limiter).await);
+    assert!(queue("eve", &limiter).await, "it is denied and blocked, without a wait");
 }

@@ -179,39 +179,31 @@ mod queue {
 }
 
 mod block {
-    use rate_limited::{Decision, Error, Key, Limit, Limiter};
+    use rate_limited::{Denied, rate_limited};
 
     /// Allows 100 calls in a minute. The first call above that blocks the user for an hour.
-    async fn admit(limiter: &Limiter, user: u64) -> Result<Decision, Error> {
-        let (limit, hour): (Limit, Limit) = ("100/min".parse()?, "1/h".parse()?);
-        let (calls, block) = (Key::new("calls:").part(user), Key::new("block:").part(user));
-        let decision = limiter.peek(&block, &hour).await?;
-        if decision.is_denied() {
-            return Ok(decision);
-        }
-        let decision = limiter.check(&calls, &limit).await?;
-        if decision.is_allowed() {
-            return Ok(decision);
-        }
-        let _ = limiter.check(&block, &hour).await?; // takes the permit: the block begins
-        limiter.peek(&block, &hour).await
+    #[rate_limited(key = "calls:{user}", limit = "100/min", block = "1h")]
+    async fn call(user: u64) -> Result<(), Denied> {
+        Ok(())
     }
 
     #[tokio::test]
     async fn an_excess_blocks_for_an_hour() {
         let clock = rate_limited::ManualClock::new();
-        let limiter = Limiter::builder().clock(clock.clone()).build().expect("a limiter");
-        let admit = async |user| admit(&limiter, user).await.expect("a decision").into_result();
-        for _ in 0..100 {
-            assert!(admit(1).await.is_ok());
-        }
-        let hour = std::time::Duration::from_secs(3_600);
-        assert_eq!(admit(1).await.expect_err("the excess").retry_after(), hour);
-        clock.advance(hour / 2);
-        assert_eq!(admit(1).await.expect_err("the block").retry_after(), hour / 2);
-        assert!(admit(2).await.is_ok());
-        clock.advance(hour / 2);
-        assert!(admit(1).await.is_ok());
+        let limiter = rate_limited::Limiter::builder().clock(clock.clone()).build().expect("a limiter");
+        let calls = async {
+            for _ in 0..100 {
+                assert!(call(1).await.is_ok());
+            }
+            let hour = std::time::Duration::from_secs(3_600);
+            assert_eq!(call(1).await.expect_err("the excess").retry_after(), hour);
+            clock.advance(hour / 2);
+            assert_eq!(call(1).await.expect_err("the block").retry_after(), hour / 2);
+            assert!(call(2).await.is_ok());
+            clock.advance(hour / 2);
+            assert!(call(1).await.is_ok());
+        };
+        limiter.scope(calls).await;
     }
 }
 

@@ -43,6 +43,10 @@ pub(crate) struct SlotGrant {
     share: u32,
     /// A process that has less waits.
     others_wait: bool,
+    /// Notices come when others wait.
+    has_notices: bool,
+    /// The last instant at which a call began or ended without a message.
+    reused_at: Moment,
     /// The slots that no process had.
     free: u32,
     /// A message is due at once.
@@ -131,6 +135,8 @@ impl SlotGrant {
             denied_at: [Moment::PAST; 2],
             share: u32::MAX,
             others_wait: false,
+            has_notices: true,
+            reused_at: Moment::PAST,
             free: 0,
             must_send: false,
             has_mark: false,
@@ -143,6 +149,11 @@ impl SlotGrant {
 
     pub(super) fn free(&self) -> u32 {
         self.free
+    }
+
+    /// Returns whether the store keeps more slots than run.
+    pub(super) fn has_free(&self, running: u32) -> bool {
+        self.held > running
     }
 
     pub(super) fn is_unused(&self) -> bool {
@@ -174,7 +185,7 @@ impl SlotGrant {
 
     /// Notes the start of a call, and returns the generation of its slots.
     pub(super) fn used(&mut self, now: Moment, running: u32) -> u32 {
-        self.used_at = now;
+        (self.used_at, self.reused_at) = (now, now);
         self.peak = self.peak.max(running);
         self.generation
     }
@@ -193,7 +204,7 @@ impl SlotGrant {
 
     /// Notes the end of a call. Its slots go back if others have less than their share.
     pub(super) fn freed(&mut self, now: Moment, cost: u32, generation: u32, running: u32) {
-        self.used_at = now;
+        (self.used_at, self.reused_at) = (now, now);
         if generation != self.generation {
             self.lost = self.lost.saturating_sub(cost);
         }
@@ -240,8 +251,11 @@ impl SlotGrant {
         if self.others_wait { Moment::PAST } else { self.used_at.after(time) }
     }
 
+    /// The instant of the next renewal. A process that has no notices learns only from replies that others wait, so it
+    /// renews slots often that its own calls use one after the other.
     fn renewal_at(&self) -> Moment {
-        self.renewed_at.after(self.slot_time / 3)
+        let is_polled = !self.has_notices && self.reused_at > self.renewed_at;
+        self.renewed_at.after(if is_polled { POLL_INTERVAL.min(self.slot_time / 3) } else { self.slot_time / 3 })
     }
 
     /// The instant of the next message; none while one is on its way.
@@ -345,7 +359,7 @@ impl SlotGrant {
         self.allow = u32::from(reply.allow).saturating_sub(returned);
         self.must_send |= returned > 0;
         self.share = reply.share.into();
-        self.others_wait = reply.others_wait;
+        (self.others_wait, self.has_notices) = (reply.others_wait, has_notices);
         self.free = u32::from(max).saturating_sub(reply.in_use);
         self.used_at = now;
         let first_end = reply.first_end.map_or(Moment::NEVER, |end| now.after(end + Duration::from_millis(1)));

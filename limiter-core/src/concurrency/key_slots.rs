@@ -91,6 +91,11 @@ impl<C> KeySlots<C> {
         self.running == 0 && self.queue.is_empty() && self.grant.as_ref().is_none_or(|grant| grant.is_unused())
     }
 
+    /// Returns whether the store keeps slots for this process of which no call runs.
+    pub(crate) fn has_free(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.has_free(self.running))
+    }
+
     /// Starts a call if it need not wait.
     pub(crate) fn enter(
         &mut self,

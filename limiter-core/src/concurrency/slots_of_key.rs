@@ -208,6 +208,11 @@ impl SlotsOfKey {
         lock(&self.state).slots.is_unused()
     }
 
+    /// Returns whether the store keeps slots for this process of which no call runs.
+    pub(crate) fn has_free(&self) -> bool {
+        lock(&self.state).slots.has_free()
+    }
+
     /// Starts a call if it need not wait.
     pub(crate) fn enter(self: &Arc<Self>, max: u16, claim: SlotClaim) -> Option<HeldSlot> {
         self.start(|slots, now, outcomes| slots.enter(now, max, claim, outcomes))

@@ -79,7 +79,7 @@ pub(crate) fn enter_instead() -> Error {
 
 /// The error of a call that may wait, under a rule whose denials block the key.
 #[cold]
-fn no_wait_for_a_block() -> Error {
+pub(super) fn no_wait_for_a_block() -> Error {
     let problem = "`wait` must be left out for a rule with `block`, got both: a call that waits is one that is denied, so the \
                    block would begin at once; call `check`, or remove `block`";
     Error::new(ErrorKind::Config, problem)
@@ -159,10 +159,18 @@ impl Inside {
             Ok(plan) => plan,
             Err(error) => return fail(error).map(Some),
         };
-        if plan.begins_blocks() && !waiting.max_wait().is_zero() {
-            return fail(no_wait_for_a_block()).map(Some);
-        }
+        let blocking = plan.blocking_rule().filter(|_| !waiting.max_wait().is_zero());
         let slots = plan.take_slots();
+        if let Some(rule) = blocking {
+            // A call that waits is one that is denied, which begins the block.
+            self.rules
+                .warn_of_unused_setting(rule, "has a `block`, so its calls do not wait: remove `wait` or `block`");
+            return match (slots, held) {
+                (Some(slots), Some(held)) => Box::pin(self.decide_holding(&plan, &slots, held)).await.map(Some),
+                (Some(_), None) => Err(enter_instead()),
+                (None, _) => self.decide(&plan, None).await.map(Some),
+            };
+        }
         let still_hold = || read().is_ok_and(|mut now| now.take_slots() == slots && now.is_same(&plan));
         let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
         match (&slots, held) {

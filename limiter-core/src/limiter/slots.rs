@@ -74,7 +74,7 @@ impl Limiter {
 impl Inside {
     /// The slots of all keys in this process, made by the first call that needs one.
     fn slot_table(&self) -> &SlotTable {
-        self.slots.get_or_init(|| SlotTable::new(self.clock.clone(), self.shared_slots()))
+        self.slots.get_or_init(|| SlotTable::registered(self.clock.clone(), self.shared_slots()))
     }
 
     fn shared_slots(&self) -> Option<SharedSlots> {

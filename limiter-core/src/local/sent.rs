@@ -157,7 +157,7 @@ impl Local {
         {
             self.denials.update(request, take.version, false, Some(&reply), None);
         }
-        self.standby.record_block(requests, &reply);
+        self.standby.follow_blocks(requests, &reply);
         let reservation = take.reservation.as_ref().map(|reservation| &reservation.reply);
         let mirrored = self.standby.reconcile(take.requests, take.max_wait, reservation, &reply);
         // The longer one of two queues.

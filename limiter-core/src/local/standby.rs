@@ -145,8 +145,12 @@ impl Standby {
         self.mirror.reset(request);
     }
 
-    /// Records a block that the store has begun, as its reply says.
-    pub(crate) fn record_block(&self, requests: &[Request<'_>], reply: &StoreReply) {
+    /// Follows the blocks of the store, as its reply states them: records one, and ends those of an allowed decision, which
+    /// another process may have lifted.
+    pub(crate) fn follow_blocks(&self, requests: &[Request<'_>], reply: &StoreReply) {
+        if reply.allowed {
+            return requests.iter().for_each(|request| self.mirror.forget_block(request));
+        }
         if let (true, Some(request), Some(left)) =
             (reply.is_blocked, requests.get(reply.request_index), reply.retry_after)
         {
@@ -195,7 +199,7 @@ impl Standby {
         requests: SlottedRequests<'_>,
         max_wait: Duration,
     ) -> Result<Option<StoreReply>, StoreReply> {
-        self.reserve_by(requests, || self.decide(requests.requests, max_wait))
+        self.reserve_by(requests, |requests| self.decide(requests, max_wait))
     }
 
     /// Reserves the permits of a call about several requests, and adds the report of each.
@@ -207,18 +211,20 @@ impl Standby {
         requests: SlottedRequests<'_>,
         per_request: &mut PerRequest,
     ) -> Result<Option<StoreReply>, StoreReply> {
-        self.reserve_by(requests, || self.decide_each(requests.requests, per_request))
+        self.reserve_by(requests, |requests| self.decide_each(requests, per_request))
     }
 
     fn reserve_by(
         &self,
         requests: SlottedRequests<'_>,
-        decide: impl FnOnce() -> StoreReply,
+        decide: impl FnOnce(&[Request<'_>]) -> StoreReply,
     ) -> Result<Option<StoreReply>, StoreReply> {
         if !self.is_consulted(requests) {
             return Ok(None);
         }
-        let reply = decide();
+        // A block holds here too. A denial by this instance's share begins none: the store decides.
+        let blocked = self.mirror.blocked(requests.requests, false);
+        let reply = blocked.unwrap_or_else(|| decide(&without_blocks(requests.requests)));
         if reply.allowed { Ok(Some(reply)) } else { Err(reply) }
     }
 

@@ -6,6 +6,7 @@
 
 use std::{iter, mem};
 
+use crate::block::BlockRef;
 use crate::request::{CallOptions, Request, check_number_of, sharing};
 use crate::rule::{CallDefaults, ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
 use crate::{Error, Limit, Mode, OnError, TARGET};
@@ -271,8 +272,12 @@ impl RuleTable {
         limits: impl Iterator<Item = Limit> + Clone,
     ) -> Option<&'static str> {
         let of_windows = settings.unused_by_whole_limits(limits.clone()).or_else(|| rule.unused_postpaid(settings));
-        let unused_leases = || settings.call.or(rule.own).unused_by(limits);
-        of_windows.or_else(|| if self.defaults().is_guarded { unused_leases() } else { None })
+        let of_rule = settings.call.or(rule.own);
+        if let (Some(_), Some(true)) = (of_rule.block, of_rule.leases) {
+            return of_windows
+                .or(Some("has leases in vain: its `block` needs each call in the store, so remove `leases`"));
+        }
+        of_windows.or_else(|| if self.defaults().is_guarded { of_rule.unused_by(limits) } else { None })
     }
 }
 
@@ -379,14 +384,14 @@ impl Plan<'_> {
         matches!(self.requests, Planned::Single { rule_index: 0, .. } | Planned::Off { .. })
     }
 
-    /// Returns whether a denial blocks a key.
-    pub(crate) fn begins_blocks(&self) -> bool {
+    /// Returns the first rule whose denial blocks a key.
+    pub(crate) fn blocking_rule(&self) -> Option<&'static str> {
         let enforced = match &self.requests {
             Planned::Single { request, .. } => request,
             Planned::Off { .. } => &[][..],
             Planned::Rules(rules) => &rules.enforced.requests,
         };
-        enforced.iter().any(|request| request.block.is_some())
+        enforced.iter().find_map(|request| request.block).map(BlockRef::rule)
     }
 
     /// Returns whether the call is decided as by another plan of it, in whatever state of the rules.

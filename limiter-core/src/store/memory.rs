@@ -247,7 +247,7 @@ impl MemoryStore {
         if request.cost == 1 && self.denials.may_contain(key_hash.shard, key_hash.hash) {
             let now = self.clock.now();
             if let Some(outcome) = self.denials.get(&key_hash, &input(now)) {
-                return use_reply(&MemoryReply { outcome, now, entry: None, is_blocked: false });
+                return use_reply(&MemoryReply { outcome, now, entry: None, is_blocked: false, is_shared: false });
             }
         }
         let Some(mut shard) = self.shards.try_lock(key_hash.shard) else {
@@ -266,6 +266,7 @@ impl MemoryStore {
             now,
             entry: Some(EntryId { hash: key_hash.hash, id }),
             is_blocked: false,
+            is_shared: false,
         });
         drop(shard);
         result
@@ -304,7 +305,7 @@ impl MemoryStore {
             self.overflows.count(1);
         }
         let entry = reply.id.map(|id| EntryId { hash: key_hash.hash, id });
-        MemoryReply { outcome: reply.outcome, now, entry, is_blocked: false }
+        MemoryReply { outcome: reply.outcome, now, entry, is_blocked: false, is_shared: reply.shared }
     }
 
     fn apply(&self, requests: &[Request<'_>], op: WriteOp) -> u64 {
@@ -445,6 +446,8 @@ pub(crate) struct MemoryReply {
     pub(crate) entry: Option<EntryId>,
     /// The key is blocked.
     pub(crate) is_blocked: bool,
+    /// Other keys use the same counter, since the store is full.
+    pub(crate) is_shared: bool,
 }
 
 impl MemoryReply {

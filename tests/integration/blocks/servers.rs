@@ -170,16 +170,18 @@ async fn a_decision_over_several_slots_begins_the_blocks_of_each() {
 struct Outage {
     server: RedisServer,
     clock: ManualClock,
+    prefix: String,
     limiter: Limiter,
 }
 
 impl Outage {
     async fn new() -> Self {
-        let (server, clock) = (RedisServer::start(), ManualClock::new());
-        let builder: Builder = builder_for(&server).clock(clock.clone()).remember_denials(Duration::ZERO);
+        let (server, clock, prefix) = (RedisServer::start(), ManualClock::new(), unique("outage"));
+        let builder = builder_for(&server).prefix(&prefix).clock(clock.clone());
+        let builder: Builder = builder.remember_denials(Duration::ZERO);
         let limiter = builder.on_error(OnError::Standby).connect().await.expect("a server");
         with_rules(&limiter, &[("login", login(&["1/10s"], "1min"))]);
-        Self { server, clock, limiter }
+        Self { server, clock, prefix, limiter }
     }
 
     async fn check(&self) -> Decision {
@@ -216,6 +218,60 @@ async fn a_block_holds_in_an_outage_and_while_the_standby_limiter_is_consulted()
 }
 
 #[tokio::test]
+async fn a_block_that_another_process_has_lifted_is_lifted_in_the_mirror() {
+    let mut outage = Outage::new().await;
+    assert!(outage.check().await.is_allowed());
+    assert!(outage.check().await.into_result().expect_err("a denial").is_blocked());
+    let other = builder_for(&outage.server).prefix(&outage.prefix).clock(outage.clock.clone());
+    let other = other.connect().await.expect("a server");
+    other.named("login").reset(&key("a"), &limit("1/10s")).await.expect("the store answers");
+    outage.clock.advance(11 * SECOND);
+    assert!(outage.check().await.is_allowed());
+    outage.clock.advance(11 * SECOND);
+    outage.server.kill();
+    assert!(outage.check().await.is_allowed(), "the mirror has no block");
+}
+
+#[tokio::test]
+async fn a_denial_by_a_share_begins_no_block_while_the_store_answers() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let proxy = limiter_testkit::Proxy::start(&server);
+    let builder = builder_for(&server).url(proxy.url()).clock(clock.clone()).remember_denials(Duration::ZERO);
+    let builder = builder.instances(std::num::NonZeroU32::new(10).expect("ten")).on_error(OnError::Standby);
+    let limiter = builder.deadline(Duration::from_millis(300)).connect().await.expect("a server");
+    with_rules(&limiter, &[("login", login(&["20/10s"], "1min"))]);
+    let any = limit("1/h");
+    let check = async || limiter.named("login").check(&key("a"), &any).await.expect("the standby limiter at least");
+    proxy.hold_replies();
+    assert_eq!(check().await.source(), Source::Standby, "one reply is late");
+    proxy.pass();
+    let mut denied = 0;
+    for _ in 0..5 {
+        if let Decision::Denied(by_share) = check().await {
+            assert!(!by_share.is_blocked(), "the store has permits");
+            denied += 1;
+        }
+    }
+    assert!(denied > 0);
+}
+
+#[tokio::test]
+async fn keys_of_sorted_sets_have_a_block_each() {
+    let server = RedisServer::start();
+    let limiter = builder_for(&server).remember_denials(Duration::ZERO).connect().await.expect("a server");
+    let rule = login(&["1/10s"], "1min").layout(rate_limited::Layout::Zset);
+    with_rules(&limiter, &[("login", rule)]);
+    let any = limit("1/h");
+    for prefix in ["{tenant}:", "plain:", "{", "}"] {
+        let keys = ["alice", "bob"].map(|user| Key::new(format!("{prefix}{}", unique("set"))).part(user));
+        let check = async |key: &Key| limiter.named("login").check(key, &any).await.expect("the store answers");
+        assert!(check(&keys[0]).await.is_allowed());
+        assert!(check(&keys[0]).await.into_result().expect_err("a denial").is_blocked(), "{prefix}");
+        assert!(check(&keys[1]).await.is_allowed(), "{prefix}");
+    }
+}
+
+#[tokio::test]
 async fn a_block_of_an_outage_stays_in_the_process() {
     let mut outage = Outage::new().await;
     outage.server.kill();
@@ -244,7 +300,8 @@ async fn processes_with_other_blocks_and_foreign_values_are_no_failures() {
     assert_eq!(denied.retry_after(), Duration::from_secs(30 * 86_400));
     let mut client = server.client().expect("the server accepts connections");
     let name = "other-blocks:{a}:block:login";
-    for value in [&b"foreign"[..], b"thirteen byte", &[0xff; 13], b""] {
+    let endless = [&[1_u8][..], &[0xff; 12]].concat();
+    for value in [&b"foreign"[..], b"thirteen byte", &[0xff; 13], b"", &endless] {
         client.call(&[&b"SET"[..], name.as_bytes(), value]).expect("the server replies");
         clock.advance(2 * SECOND);
         assert!(check(&short).await.is_allowed(), "{value:?}");
@@ -321,7 +378,8 @@ async fn a_block_expires_with_its_end_and_one_that_grows_after_its_longest() {
         let name = server.keys().into_iter().find(|name| name.contains(":block:")).expect("a block");
         let ttl = server.command(&["PTTL", &name]).integer();
         let expected = i64::from(seconds) * 1000 + 500;
-        assert!((expected - 60_000.min(expected / 2)..=expected + 1).contains(&ttl), "{block}: {ttl} ms");
+        // The server's clock goes on while the test runs.
+        assert!((expected - 4_000..=expected + 1).contains(&ttl), "{block}: {ttl} ms");
     }
 }
 

@@ -210,7 +210,10 @@ impl<C: WaitingCall> SentEntry<'_, C> {
             return;
         }
         let (request, slot) = (calls[0].request(), calls[0].slot());
-        self.local.standby.record_block(&[request], &reply.reply_for_call(reply.granted, request.cost));
+        self.local.standby.follow_blocks(
+            &[request],
+            &reply.reply_for_call(if reply.is_blocked { reply.granted } else { 0 }, request.cost),
+        );
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let mirror_stamp = self.local.mirror_together(&request, slot, &calls[..granted], reply.reset_after);
         let denied = if granted < calls.len() { Some(request) } else { effects.next_denied(&request) };

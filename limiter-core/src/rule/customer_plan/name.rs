@@ -81,7 +81,15 @@ impl CustomerPlan {
     #[cold]
     fn read(name: &str, slot: usize) -> Self {
         let names = Names::here();
-        let known = read(&names.known).plans.get_key_value(name).map(|(name, plan)| (*name, *plan));
+        let known = {
+            let known = read(&names.known);
+            let found = known.plans.get_key_value(name).map(|(name, plan)| (*name, *plan));
+            // Names that clients choose take no lock for writing once there is no room for them.
+            if found.is_none() && !known.has_room_for(name) {
+                return Self::OTHER;
+            }
+            found
+        };
         let Some(known) = known else {
             return names.add(name, NameOrigin::Call);
         };
@@ -94,6 +102,13 @@ impl CustomerPlan {
 fn slot_of(name: &str) -> Option<usize> {
     let (first, last) = (name.as_bytes().first()?, name.as_bytes().last()?);
     Some((usize::from(*first) * 7 + usize::from(*last) * 3 + name.len()) % SLOTS)
+}
+
+impl Known {
+    /// Returns whether a call may add a name.
+    fn has_room_for(&self, name: &str) -> bool {
+        self.of_calls < MAX_UNKNOWN && name.len() <= MAX_NAME_BYTES
+    }
 }
 
 impl Names {
@@ -114,7 +129,7 @@ impl Names {
         }
         let has_room = match origin {
             NameOrigin::Rules => true,
-            NameOrigin::Call => known.of_calls < MAX_UNKNOWN && name.len() <= MAX_NAME_BYTES,
+            NameOrigin::Call => known.has_room_for(name),
         };
         let number = u16::try_from(known.plans.len() + CustomerPlan::FIRST);
         let (Ok(number), true) = (number, has_room) else { return CustomerPlan::OTHER };

@@ -21,26 +21,30 @@ impl MemoryStore {
             return MemoryReply::blocked(0, end, now, None);
         }
         let reply = self.decide_one(&Request { block: None, ..*request }, max_wait, |reply| *reply);
-        if !begins_block(&reply.outcome) {
+        // The permits of a shared counter are those of other keys too.
+        if !begins_block(&reply.outcome) || reply.is_shared {
             return reply;
         }
         let end = self.blocked_keys.begin(request.key, block, reply.now);
         MemoryReply::blocked(reply.outcome.remaining, end, reply.now, reply.entry)
     }
 
-    /// Returns the denial of requests of which one has a blocked key. An attempt that takes permits may extend the block.
-    pub(super) fn blocked(&self, requests: &[Request<'_>], takes: bool) -> Option<StoreReply> {
+    /// Returns the denial of requests of which one has a blocked key: that of the block that ends last. An attempt that takes
+    /// permits may extend a block.
+    pub(crate) fn blocked(&self, requests: &[Request<'_>], takes: bool) -> Option<StoreReply> {
         if requests.iter().all(|request| request.block.is_none()) {
             return None;
         }
         let now = self.clock.now();
         let end = |request: &Request<'_>| self.blocked_keys.end(request.key, request.block?, now, takes);
         let ends: Vec<_> = requests.iter().map(end).collect();
-        let first = ends.iter().position(Option::is_some)?;
-        Some(StoreReply::blocked(first, left(ends.into_iter().flatten().max()?, now), now.micros()))
+        let last = ends.iter().flatten().max()?;
+        let index = ends.iter().position(|end| end.as_ref() == Some(last))?;
+        Some(StoreReply::blocked(index, left(*last, now), now.micros()))
     }
 
-    /// Begins the blocks of requests that a store denies. Returns the reply with them.
+    /// Begins the blocks of requests that a store denies. Returns the reply with them, about the request whose block ends
+    /// last. A final denial begins none.
     pub(super) fn begin_blocks(
         &self,
         requests: &[Request<'_>],
@@ -48,16 +52,21 @@ impl MemoryStore {
         reply: StoreReply,
         now: Moment,
     ) -> StoreReply {
-        let denied = requests.iter().zip(outcomes).filter(|(_, outcome)| begins_block(outcome));
-        let begun = denied.filter_map(|(request, _)| Some(self.blocked_keys.begin(request.key, request.block?, now)));
-        match begun.max() {
-            None => reply,
-            Some(end) => {
-                let left = left(end, now);
-                let reset_after = reply.reset_after.max(left);
-                StoreReply { retry_after: Some(left), reset_after, is_blocked: true, ..reply }
-            }
+        if reply.retry_after.is_none() {
+            return reply;
         }
+        let denied = requests.iter().zip(outcomes).enumerate().filter(|(_, (_, outcome))| begins_block(outcome));
+        let begin = |request: &Request<'_>| Some(self.blocked_keys.begin(request.key, request.block?, now));
+        let begun: Vec<_> = denied.filter_map(|(index, (request, _))| Some((index, begin(request)?))).collect();
+        let Some(last) = begun.iter().map(|(_, end)| *end).max() else { return reply };
+        let of_last = |index: usize| begun.contains(&(index, last));
+        let left = left(last, now);
+        if of_last(reply.request_index) {
+            let reset_after = reply.reset_after.max(left);
+            return StoreReply { retry_after: Some(left), reset_after, is_blocked: true, ..reply };
+        }
+        let index = begun.iter().position(|(_, end)| *end == last).map_or(0, |at| begun[at].0);
+        StoreReply::blocked(index, left, reply.stamp)
     }
 
     /// Records the block that another store has begun, which lasts for this time from now.
@@ -69,7 +78,7 @@ impl MemoryStore {
     }
 
     /// Ends the block of a request's key.
-    pub(super) fn forget_block(&self, request: &Request<'_>) {
+    pub(crate) fn forget_block(&self, request: &Request<'_>) {
         if let Some(block) = request.block {
             self.blocked_keys.forget(request.key, block);
         }
@@ -91,6 +100,6 @@ impl MemoryReply {
     fn blocked(remaining: u32, end: u64, now: Moment, entry: Option<EntryId>) -> Self {
         let end = end.saturating_mul(1000);
         let outcome = Outcome { allowed: false, remaining, retry_at: Some(end), reset_at: end, delay: 0 };
-        Self { outcome, now, entry, is_blocked: true }
+        Self { outcome, now, entry, is_blocked: true, is_shared: false }
     }
 }

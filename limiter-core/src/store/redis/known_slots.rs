@@ -46,8 +46,13 @@ impl KnownSlots {
         }
     }
 
+    /// Notes whether notices come. Once they do, each key is looked at: an earlier notice is lost.
     pub(crate) fn set_subscribed(&self, is_subscribed: bool) {
-        self.is_subscribed.store(is_subscribed, Ordering::Relaxed);
+        let was_subscribed = self.is_subscribed.swap(is_subscribed, Ordering::Relaxed);
+        if is_subscribed && !was_subscribed {
+            let known: Vec<_> = self.keys.borrow().values().filter_map(|known| known.slots.upgrade()).collect();
+            known.iter().for_each(SlotsOfKey::wake);
+        }
     }
 
     /// Wakes the calls of the key in a notice: its channel, and the name of the key.

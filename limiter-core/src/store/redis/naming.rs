@@ -269,22 +269,26 @@ pub(crate) struct RedisKey {
 }
 
 impl RedisKey {
-    /// Returns the key of a block by a rule, of the key whose counter this is. It is in the counter's slot. `None` if no such
-    /// name is: that of a sorted set with a brace in its key.
-    pub(crate) fn block_key(&self, rule: &str) -> Option<Self> {
-        let is_shared_set = self.name.starts_with(ZSET_PREFIX.as_bytes()) && !self.name.contains(&b'{');
-        let subject_end = self.name.iter().position(|byte| *byte == b'}').map_or(self.name.len(), |end| end + 1);
-        let named = |parts: [&[u8]; 5]| {
+    /// Returns the key of a block by a rule, of the key whose counter of this layout this is. It is in the counter's slot.
+    /// `None` if no such name is: in a cluster, that of a sorted set with a brace in its key.
+    pub(crate) fn block_key(&self, layout: Layout, rule: &str) -> Option<Self> {
+        let named = |parts: &[&[u8]]| {
             let mut name = KeyName::EMPTY;
-            parts.into_iter().for_each(|part| name.push(part));
+            parts.iter().for_each(|part| name.push(part));
             Self { slot: self.slot, name }
         };
-        // The name of a sorted set mostly has no hash tag. Then it is one as a whole.
-        let key = match is_shared_set {
-            true => named([ZSET_PREFIX.as_bytes(), b":{", &self.name, b"}:block:", rule.as_bytes()]),
-            false => named([&self.name[..subject_end], b":block:", rule.as_bytes(), b"", b""]),
-        };
-        (slot_of_name(&key.name) == slot_of_name(&self.name)).then_some(key)
+        let rule = rule.as_bytes();
+        if layout == Layout::Compact {
+            // Behind the hash tag, which no part of a key can end.
+            let subject_end = self.name.iter().position(|byte| *byte == b'}').map_or(self.name.len(), |end| end + 1);
+            return Some(named(&[&self.name[..subject_end], b":block:", rule]));
+        }
+        // The name of a sorted set may have no hash tag. Then it is one as a whole.
+        let behind = named(&[&self.name, b":block:", rule]);
+        let in_tag = || named(&[ZSET_PREFIX.as_bytes(), b":{", &self.name, b"}:block:", rule]);
+        let slot = slot_of_name(&self.name);
+        let is_here = |key: &Self| self.slot != slot || slot_of_name(&key.name) == slot;
+        [behind, in_tag()].into_iter().find(is_here)
     }
 }
 

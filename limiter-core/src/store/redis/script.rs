@@ -5,7 +5,7 @@ use crate::clock::Clock;
 pub(crate) mod action;
 pub(crate) mod command;
 pub(crate) mod reply;
-mod block_arguments;
+pub(crate) mod block_arguments;
 mod slot_arguments;
 pub(crate) mod slots;
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::block::Block;
+use crate::block::{Block, BlockRef};
 use crate::request::{BatchEntryReply, DecisionReply};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Layout};
 
 /// The blocks of a decision's requests, or of a batch's entries.
 #[derive(Debug)]
@@ -15,6 +15,14 @@ pub(crate) struct BlockArguments {
     blocks: Vec<DescribedBlock>,
     /// A denial begins them.
     begins: bool,
+}
+
+/// The block of a request, or of an entry of a batch with so many calls, by its index.
+pub(crate) struct CountedBlock {
+    pub(crate) index: usize,
+    pub(crate) calls: u32,
+    pub(crate) layout: Layout,
+    pub(crate) block: BlockRef,
 }
 
 /// The block of one request, or of one entry of a batch.

@@ -7,10 +7,9 @@ use redis::{Cmd, Value};
 
 use super::Program;
 use super::action::Action;
-use super::block_arguments::{self, BlockArguments};
+use super::block_arguments::{self, BlockArguments, CountedBlock};
 use super::reply::{self, BatchReply, EntryCalls};
 use super::slot_arguments::SlotArguments;
-use crate::block::BlockRef;
 use crate::calendar::{Calendar, Edges};
 use crate::clock::Clock;
 use crate::local::leases::LeaseId;
@@ -252,16 +251,18 @@ impl Command {
         let limits = requests.iter().map(|request| request.limit).collect();
         let command = Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, format, observed }) };
         let blocks = requests.iter().enumerate().filter(|_| action.uses_blocks());
-        let blocks = blocks.filter_map(|(index, request)| Some((index, 1, request.block?)));
+        let blocks = blocks.filter_map(|(index, request)| {
+            Some(CountedBlock { index, calls: 1, layout: request.limit.layout(), block: request.block? })
+        });
         command.with_blocks(blocks, action.begins_blocks())
     }
 
     /// Adds the blocks of requests, or of entries with so many calls, by their indices. A key without a name for its block in
     /// its own slot has none.
-    pub(crate) fn with_blocks(mut self, blocks: impl Iterator<Item = (usize, u32, BlockRef)>, begins: bool) -> Self {
+    pub(crate) fn with_blocks(mut self, blocks: impl Iterator<Item = CountedBlock>, begins: bool) -> Self {
         let mut described = BlockArguments::new(matches!(self.body, CommandBody::Batch(_)), begins);
-        for (index, calls, block) in blocks {
-            if let Some(key) = self.keys.get(index).and_then(|key| key.block_key(block.rule())) {
+        for CountedBlock { index, calls, layout, block } in blocks {
+            if let Some(key) = self.keys.get(index).and_then(|key| key.block_key(layout, block.rule())) {
                 self.keys.push(key);
                 described.add(index, calls, block.block());
             }

@@ -17,7 +17,6 @@ use tokio::time::{Instant, timeout_at};
 use super::busy_poll::PolledCall;
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
 use super::{BatchTerms, HeldCall, ReleasedCalls, Worker};
-use crate::block::BlockRef;
 use crate::local::sent::batch::{SentBatch, WaitingCall, by_entry};
 use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
@@ -26,11 +25,12 @@ use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::naming::RedisKey;
+use crate::store::redis::script::block_arguments::CountedBlock;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
 use crate::store::redis::script::reply::BatchReply;
 use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
-use crate::{Algorithm, Error, ErrorKind};
+use crate::{Algorithm, Error, ErrorKind, Layout};
 
 /// Entries of one slot, with their calls.
 #[derive(Default)]
@@ -238,11 +238,11 @@ impl Worker {
 }
 
 /// The blocks of the entries of a batch, with the numbers of their calls. Charges have none.
-fn blocks_of(calls: &[BatchedCall], entries: &[BatchEntry]) -> Vec<(usize, u32, BlockRef)> {
+fn blocks_of(calls: &[BatchedCall], entries: &[BatchEntry]) -> Vec<CountedBlock> {
     let of_entry = |calls: &[BatchedCall]| {
         let (index, block) = (calls[0].entry, calls[0].request().block?);
         let entry = entries.get(index).filter(|entry| !entry.is_charge)?;
-        Some((index, entry.calls, block))
+        Some(CountedBlock { index, calls: entry.calls, layout: Layout::Compact, block })
     };
     by_entry(calls).filter_map(of_entry).collect()
 }

@@ -19,7 +19,6 @@ use tokio::time::timeout_at;
 
 use super::Worker;
 use super::call::{Call, Deadline};
-use crate::Error;
 use crate::request::{
     ChargeReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, Settlement, StoreReply,
     sharing, without_blocks,
@@ -30,6 +29,7 @@ use crate::store::redis::connection::topology::{CallError, SlotGroup};
 use crate::store::redis::naming::{RedisKey, RedisKeys};
 use crate::store::redis::script::action::Action;
 use crate::store::redis::script::command::Command;
+use crate::{Error, ErrorKind};
 
 /// A slot group with the reply to it.
 type GroupReply = (SlotGroup, StoreReply);
@@ -210,6 +210,11 @@ impl MultiSlotCall<'_> {
         keys: Vec<RedisKey>,
     ) -> Result<DecisionReply, CallError> {
         let Self { worker, deadline, is_split, .. } = self;
+        if is_split.get() && matches!(action, Action::Reset) && requests.iter().any(|request| request.block.is_some()) {
+            let problem =
+                "the slot of a key moves to another server, so its block cannot be ended now: reset it again later";
+            return Err(Error::new(ErrorKind::Unavailable, problem).into());
+        }
         let command = match is_split.get() {
             true => Command::decide(action, &without_blocks(requests), keys),
             false => Command::decide(action, requests, keys),
@@ -336,8 +341,12 @@ fn merge_replies(replies: &[GroupReply]) -> StoreReply {
     let retries = replies.iter().map(|(_, reply)| reply.retry_after);
     // `None`, which is never, outweighs any time.
     let retry_after = retries.collect::<Option<Vec<_>>>().and_then(|retries| retries.into_iter().max());
-    let is_blocked = replies.iter().any(|(_, reply)| reply.is_blocked);
-    StoreReply { allowed: denied.is_none(), request_index: index(&decisive), retry_after, is_blocked, ..decisive.1 }
+    // The block that ends last outranks, as in one script call.
+    let blocked = replies.iter().filter(|(_, reply)| reply.is_blocked);
+    if let Some(blocked) = blocked.max_by_key(|(_, reply)| reply.retry_after) {
+        return StoreReply { request_index: index(&blocked), ..blocked.1 };
+    }
+    StoreReply { allowed: denied.is_none(), request_index: index(&decisive), retry_after, ..decisive.1 }
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@
 -- Expiry   set with the value: half a second after its end. Of a block that grows, so long after the longest one from then
 -- Atomic   because a script is. A block is written after the decision. If the server rejects it, the denial stands alone
 local VALUE, VALUE_BYTES, VERSION, EXPIRY_SLACK_MS, EXTENSION_PAUSE_MS = '>BI6I6', 13, 1, 500, 1000
+-- ms by which the clock may step back in a block, and of the longest block.
+local CLOCK_SLACK_MS, MAX_LENGTH_MS = 1000, 31622400000
 local ENTRY, ENTRY_BYTES, BLOCKED = '>I4I4i8i8', 24, -2
 local unpack_bytes, pack_bytes = struct.unpack, struct.pack
 
@@ -44,16 +46,22 @@ end
 
 -- The end and the length of the last block of each key that was blocked lately.
 local ends_of, length_of = {}, {}
+-- An error of the server, but for that of a key of another type, which has no value.
+local read_error
 local function read_blocks()
-  -- A key of another type has no value.
   block_values = block_values or block_count == 1 and { redis.pcall('GET', block_keys[1]) }
-    or redis.call('MGET', unpack(block_keys))
+    or redis.pcall('MGET', unpack(block_keys))
+  local failure = block_values.err and block_values or block_values[1]
+  if type(failure) == 'table' and not string.find(failure.err, 'WRONGTYPE', 1, true) then
+    read_error = failure
+    return false
+  end
   local is_any_known = false
   for number = 1, block_count do
     local value = block_values[number]
-    if value and #value == VALUE_BYTES then
+    if type(value) == 'string' and #value == VALUE_BYTES then
       local version, ends, length = unpack_bytes(VALUE, value)
-      if version == VERSION then
+      if version == VERSION and length <= MAX_LENGTH_MS then
         ends_of[block_keys[number]], length_of[block_keys[number]], is_any_known = ends, length, true
       end
     end
@@ -61,10 +69,10 @@ local function read_blocks()
   return is_any_known
 end
 
--- A block that ends later than its length from now is from before a step of the clock.
+-- A block that ends much later than its length from now is from before a step of the clock.
 local function is_in_force(key)
   local ends = ends_of[key]
-  return ends and now_floor < ends and ends - now_floor <= length_of[key] + 1
+  return ends and now_floor < ends and ends - now_floor <= length_of[key] + CLOCK_SLACK_MS
 end
 
 local function write(number, length)
@@ -100,7 +108,8 @@ local function begin(number)
   end
   if not is_in_force(key) then
     local length, ends = first, ends_of[key]
-    if longest > first and ends and now_ceil < ends + longest then
+    -- None grows from one of a clock that has stepped back.
+    if longest > first and ends and ends <= now_ceil and now_ceil < ends + longest then
       length = math.min(math.max(math.floor(length_of[key] * factor / 1000), first), longest)
     end
     if not write(number, length) then
@@ -126,16 +135,19 @@ if not is_batch then
     end
     return reply
   end
-  local first, last_end
+  -- The end of the block that ends last, and the index of its request.
+  local last_end, blocked
   for number = 1, read_blocks() and block_count or 0 do
     local ends = attempted(number)
-    if ends then
-      local index = entry_of(number)
-      first, last_end = math.min(first or index, index), math.max(last_end or ends, ends)
+    if ends and ends > (last_end or 0) then
+      last_end, blocked = ends, entry_of(number)
     end
   end
-  if first then
-    local reply = { 0, first - 1, 0, retry_until(last_end), 0, now_micros, 0 }
+  if read_error then
+    return read_error
+  end
+  if blocked then
+    local reply = { 0, blocked - 1, 0, retry_until(last_end), 0, now_micros, 0 }
     if operation == 'report' or operation == 'survey' then
       ARGV[1] = 'survey'
       local levels = decide()
@@ -150,14 +162,24 @@ if not is_batch then
   end
   local denials = {}
   local reply = decide(denials)
-  if reply.err or reply[1] == 1 then
+  -- A decision that is final begins none: its caller is not to come again.
+  if reply.err or reply[1] == 1 or reply[4] < 0 then
     return reply
   end
+  local is_of_decider
   for number = 1, block_count do
-    local ends = denials[entry_of(number)] and begin(number)
-    last_end = ends and math.max(last_end or ends, ends) or last_end
+    local index = entry_of(number)
+    local ends = denials[index] and begin(number)
+    if ends and ends > (last_end or 0) then
+      last_end, blocked, is_of_decider = ends, index, false
+    end
+    is_of_decider = is_of_decider or ends and ends == last_end and index == reply[2] + 1
   end
   if last_end then
+    if not is_of_decider then
+      -- The reply is about the request whose block is the last one to end.
+      reply[2], reply[3], reply[5] = blocked - 1, 0, 0
+    end
     reply[4] = retry_until(last_end)
   end
   return reply
@@ -170,6 +192,9 @@ for number = 1, read_blocks() and block_count or 0 do
   if ends then
     blocked_until[entry_of(number)], indices = ends, {}
   end
+end
+if read_error then
+  return read_error
 end
 if indices then
   local FIELDS = 6
