@@ -55,6 +55,8 @@ pub(crate) struct SlotGrant {
     has_mark: bool,
     /// The slots of running calls that are lost, or that the store never kept.
     lost: u32,
+    /// The slots with which the first queued call of the last message can start.
+    least: u32,
     /// The number of times that slots were lost.
     generation: u32,
     /// The instant until which the store may not know of calls of other processes.
@@ -141,6 +143,7 @@ impl SlotGrant {
             must_send: false,
             has_mark: false,
             lost: 0,
+            least: 0,
             generation: 0,
             unsure_until: failed_at.after(slot_time),
             instances,
@@ -217,6 +220,13 @@ impl SlotGrant {
                 sent.returned += returned;
             }
         }
+    }
+
+    /// Asks again for the first queued call, which cannot start: it needs fewer slots than the store was asked for, or the
+    /// free ones here are too few for it, and others could use them.
+    pub(super) fn cannot_start(&mut self, running: u32, cost: u16) {
+        let needed = running.saturating_add(cost.into());
+        self.must_send |= needed < self.least || running < self.allow && self.allow < needed;
     }
 
     /// Loses the slots of running calls if they have ended. Returns those that are lost for the first time.
@@ -305,6 +315,7 @@ impl SlotGrant {
         };
         // Too few for the first queued call, which others could use.
         self.allow = self.allow.min(if first.is_some() { running } else { want });
+        self.least = first.map_or(0, |cost| running.saturating_add(cost.into()));
         let asks_again = first.is_some() && self.ask_at <= now;
         self.must_send = false;
         if now >= self.renewal_at() {

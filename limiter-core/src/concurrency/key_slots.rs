@@ -240,6 +240,9 @@ impl<C> KeySlots<C> {
             let start = self.start(now, first.cost);
             outcomes.extend(self.queue.pop().map(|call| (call, SlotOutcome::Started(start))));
         }
+        if let (Some(first), Some(grant)) = (self.queue.first(), &mut self.grant) {
+            grant.cannot_start(self.running, first.cost);
+        }
     }
 
     /// Denies the calls that the message of a reply has asked for.
@@ -325,6 +328,30 @@ mod tests {
         }
         // The peak of the first third of a slot time is that of the burst.
         assert_eq!(wants, [50, 1]);
+    }
+
+    /// The store was asked for the slots of running calls too, or for those of a call that waits no longer.
+    #[test]
+    fn a_first_call_that_needs_fewer_slots_asks_at_once() {
+        let (now, mut outcomes) = (Moment::PAST.after(Duration::from_secs(1)), Outcomes::new());
+        let (mut slots, claim) = (new_slots(), SlotClaim { cost: 1, is_by_share: false });
+        slots.enter(now, 4, claim, &mut outcomes);
+        slots.queue(claim, true, "one");
+        slots.look(now, || 1).message.expect("a call waits");
+        slots.replied(now, 1, &reply(1, 1), true, &mut outcomes);
+        let Some((_, SlotOutcome::Started(one))) = outcomes.pop() else { panic!("a slot") };
+        let all = slots.queue(SlotClaim { cost: 4, ..claim }, true, "all");
+        slots.queue(SlotClaim { cost: 2, ..claim }, true, "two");
+        assert_eq!(slots.look(now, || 2).message.expect("a call waits").least, 5);
+        slots.replied(now, 2, &reply(1, 1), true, &mut outcomes);
+        assert!(slots.look(now, || 3).message.is_none(), "nothing has changed");
+        slots.leave(now, one, &mut outcomes);
+        assert_eq!(slots.look(now, || 3).message.expect("all four may be free").least, 4);
+        slots.replied(now, 3, &reply(0, 1), true, &mut outcomes);
+        slots.cancel(now, all, &mut outcomes);
+        assert_eq!(slots.look(now, || 4).message.expect("two may be free").least, 2);
+        slots.replied(now, 4, &reply(0, 3), true, &mut outcomes);
+        assert!(slots.look(now, || 5).message.is_none() && outcomes.is_empty(), "it asks once");
     }
 
     #[test]

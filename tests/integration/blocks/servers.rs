@@ -237,7 +237,7 @@ async fn a_denial_by_a_share_begins_no_block_while_the_store_answers() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let proxy = limiter_testkit::Proxy::start(&server);
     let builder = builder_for(&server).url(proxy.url()).clock(clock.clone()).remember_denials(Duration::ZERO);
-    let builder = builder.instances(std::num::NonZeroU32::new(10).expect("ten")).on_error(OnError::Standby);
+    let builder = builder.instances(10).on_error(OnError::Standby);
     let limiter = builder.deadline(Duration::from_millis(300)).connect().await.expect("a server");
     with_rules(&limiter, &[("login", login(&["20/10s"], "1min"))]);
     let any = limit("1/h");
