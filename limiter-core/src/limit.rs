@@ -248,7 +248,7 @@ impl Limit {
     /// Returns the limit of the periods that are at most so long, of UTC. `None` if there are none.
     #[cfg(feature = "calendar")]
     pub(crate) fn of_longest_period(max: u32, millis: u64) -> Option<Self> {
-        let period = Period::ALL.into_iter().find(|period| period.max_millis() == millis)?;
+        let period = Period::ALL.iter().copied().find(|period| period.max_millis() == millis)?;
         Some(Self::of_calendar(NonZeroU32::new(max)?, Calendar::new(period)))
     }
 

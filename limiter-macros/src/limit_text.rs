@@ -19,6 +19,7 @@ pub(crate) fn limit(text: &LitStr, place: &Expr) -> Result<Limit, String> {
         LimitText::Concurrent { calls } => Limit::Concurrent(Given::Literal(calls)),
         LimitText::Calendar { permits, period, anchor, zone } => {
             let zone = zone.map(|zone| Zone::Name(zone.to_owned()));
+            let anchor = anchor.unwrap_or(Anchor::default_of(period));
             Limit::Calendar(Box::new(Calendar { max: permits, period, anchor, zone, place: place.clone() }))
         }
     })

@@ -170,7 +170,9 @@ fn in_zone(id: u64, zone: &str, plan: &str) -> Result<(), Denied> {
 fn a_plan_counts_the_months_of_the_customers_zone() {
     let limiter = Limiter::memory();
     let set = RuleSet::new().plan("free", rule("2/month")).plan("berlin", rule("3/month:7@Europe/Berlin"));
-    limiter.set_rules(set.plan("days", rule("2/day@UTC")).rule("api", Rule::new().plans(["free", "berlin", "days"]))).expect("valid");
+    limiter
+        .set_rules(set.plan("days", rule("2/day@UTC")).rule("api", Rule::new().plans(["free", "berlin", "days"])))
+        .expect("valid");
     let denied_by = |id, plan| {
         limiter.scope_sync(|| {
             let denied = (0..9).find_map(|_| in_zone(id, "Asia/Tokyo", plan).err());
