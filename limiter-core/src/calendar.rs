@@ -115,8 +115,13 @@ mod with {
         /// Returns the calendar with the zone and the anchor of another one, where it names none. Another period has another
         /// anchor.
         pub(crate) fn following(self, other: Self) -> Self {
-            let anchor = self.anchor.or(other.anchor.filter(|_| self.period == other.period));
-            Self { anchor, zone: self.zone.or(other.zone), ..self }
+            let other = other.of_period(self.period);
+            Self { anchor: self.anchor.or(other.anchor), zone: self.zone.or(other.zone), ..self }
+        }
+
+        /// Returns the calendar of another period in the same zone. An anchor stays with its period.
+        pub(crate) fn of_period(self, period: Period) -> Self {
+            Self { period, anchor: self.anchor.filter(|_| self.period == period), ..self }
         }
 
         /// Returns the calendar with an anchor that was parsed for its period.
