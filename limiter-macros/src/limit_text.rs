@@ -1,6 +1,8 @@
 //! Limits and windows in strings. An error is the end of a message: the reason and the cure, in parentheses, or nothing.
 
-use limiter_syntax::{DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, parse_limit, parse_window};
+use limiter_syntax::{
+    Anchor, DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, parse_limit, parse_window,
+};
 use syn::{Expr, LitStr};
 
 use crate::plan::{Calendar, Given, Limit, Zone};

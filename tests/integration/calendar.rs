@@ -320,10 +320,10 @@ async fn processes_whose_zone_data_differ_by_an_hour_take_at_most_twice_max(subj
 /// A receipt that is settled in a later period begins that one with the edges of its limit.
 #[tokio::test]
 async fn a_receipt_begins_a_period_of_its_zone_and_anchor() {
-    for url in [RedisServer::shared().url(), "memory:"] {
+    for url in [RedisServer::shared().url(), "memory:".to_owned()] {
         let clock = ManualClock::new();
         move_to(&clock, "2026-11-27T12:00:00Z");
-        let builder = || Limiter::builder().url(url).receipt_secret([7; 32]).deadline(LONG_DEADLINE);
+        let builder = || Limiter::builder().url(url.as_str()).receipt_secret([7; 32]).deadline(LONG_DEADLINE);
         let limiter = builder().clock(clock.clone()).build().expect("a limiter");
         let (key, limit) = (key("receipt"), limit("9/month:5@Asia/Tokyo"));
         let allowed = limiter.check(&key, &limit).await.expect("the store answers").into_result().expect("a permit");

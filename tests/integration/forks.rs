@@ -527,7 +527,7 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
     // Zones and names that are new to the process, of which there are tables.
     let counts_in_zones = |number: u32| {
         let in_zone = |name: &str| Limit::calendar(4_000_000_000, Period::Day).and_then(|limit| limit.zone(name));
-        let hours = i64::from(number % 27) - 12;
+        let hours = i64::from(number % 27) - 14;
         let known = in_zone(&format!("Etc/GMT{hours:+}")).and_then(|limit| in_memory.check_blocking(&key, &limit));
         known.is_ok_and(|decision| decision.is_allowed()) && in_zone(&format!("Moon/Base {number}")).is_err()
     };
