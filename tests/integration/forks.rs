@@ -590,7 +590,12 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
                     let calls = limiters.into_iter().flat_map(|limiter| [(limiter, false), (limiter, true)]);
                     let are_clear =
                         calls.fold(true, |are_clear, (limiter, wait)| has_clear_outcome(limiter, wait) && are_clear);
-                    u8::from(!(are_clear && counts_in_zones(round) && set_rules(limiters[0], "a") && has_clear_outcome(limiters[0], false)))
+                    u8::from(
+                        !(are_clear
+                            && counts_in_zones(round)
+                            && set_rules(limiters[0], "a")
+                            && has_clear_outcome(limiters[0], false)),
+                    )
                 });
                 child.wait_timeout(CHILD_TIMEOUT)
             })
