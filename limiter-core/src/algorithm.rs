@@ -238,6 +238,11 @@ impl CounterState {
         }
     }
 
+    /// The start of the present period of the calendar, in milliseconds of the wall clock. `None` for a counter without one.
+    pub(crate) fn period_start(&self, input: &AlgorithmInput) -> Option<u64> {
+        if let Self::Calendar(counter) = self { Some(counter.period_start(input)) } else { None }
+    }
+
     /// Returns the first millisecond at which no permit counts any more.
     pub(crate) fn expires_at(&self, window: u64) -> u64 {
         match self {

@@ -55,6 +55,7 @@ impl<'a> From<&'a str> for Anchor<'a> {
 #[cfg(feature = "calendar")]
 mod with {
     use std::fmt;
+    use std::hash::{Hash, Hasher};
 
     use limiter_syntax::{Anchor as PeriodAnchor, AnchorText, Period};
 
@@ -62,21 +63,45 @@ mod with {
     use super::{Anchor, AnchorValue};
 
     /// The periods of a limit: their kind, their zone, and the place in the calendar at which they begin.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    ///
+    /// Calendars are equal if their periods are, also if only one of them names its zone or its anchor.
+    #[derive(Clone, Copy, Debug)]
     pub(crate) struct Calendar {
-        pub(super) period: Period,
-        pub(super) anchor: PeriodAnchor,
-        pub(super) zone: Zone,
+        period: Period,
+        /// `None` for the default one, which a configured limit leaves to its caller.
+        anchor: Option<PeriodAnchor>,
+        /// `None` for UTC, which a configured limit leaves to its caller.
+        zone: Option<Zone>,
+    }
+
+    impl PartialEq for Calendar {
+        fn eq(&self, other: &Self) -> bool {
+            self.parts() == other.parts()
+        }
+    }
+
+    impl Eq for Calendar {}
+
+    impl Hash for Calendar {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.parts().hash(state);
+        }
     }
 
     impl Calendar {
         /// The periods of UTC, with the default anchor.
         pub(crate) const fn new(period: Period) -> Self {
-            Self { period, anchor: PeriodAnchor::default_of(period), zone: Zone::UTC }
+            Self { period, anchor: None, zone: None }
         }
 
         pub(crate) const fn period(self) -> Period {
             self.period
+        }
+
+        /// The period, its anchor and its zone.
+        pub(super) fn parts(self) -> (Period, PeriodAnchor, Zone) {
+            let Self { period, anchor, zone } = self;
+            (period, anchor.unwrap_or(PeriodAnchor::default_of(period)), zone.unwrap_or(Zone::UTC))
         }
 
         /// Returns the calendar in another zone of the IANA database.
@@ -84,21 +109,24 @@ mod with {
         /// # Errors
         /// The message for a name that is none.
         pub(crate) fn in_zone(self, name: &str) -> Result<Self, String> {
-            Zone::named(name).map(|zone| Self { zone, ..self })
+            Zone::named(name).map(|zone| Self { zone: Some(zone), ..self })
         }
 
-        /// Returns the calendar with the zone and the anchor of another one, where it has the default. Another period has
-        /// another anchor.
+        /// Returns the calendar with the zone and the anchor of another one, where it names none. Another period has another
+        /// anchor.
         pub(crate) fn following(self, other: Self) -> Self {
-            let zone = if self.zone == Zone::UTC { other.zone } else { self.zone };
-            let is_default = self.anchor == PeriodAnchor::default_of(self.period);
-            let anchor = if is_default && self.period == other.period { other.anchor } else { self.anchor };
-            Self { anchor, zone, ..self }
+            let other = other.of_period(self.period);
+            Self { anchor: self.anchor.or(other.anchor), zone: self.zone.or(other.zone), ..self }
+        }
+
+        /// Returns the calendar of another period in the same zone. An anchor stays with its period.
+        pub(crate) fn of_period(self, period: Period) -> Self {
+            Self { period, anchor: self.anchor.filter(|_| self.period == period), ..self }
         }
 
         /// Returns the calendar with an anchor that was parsed for its period.
         pub(crate) const fn anchored(self, anchor: PeriodAnchor) -> Self {
-            Self { anchor, ..self }
+            Self { anchor: Some(anchor), ..self }
         }
 
         /// Returns the calendar with another anchor.
@@ -119,7 +147,7 @@ mod with {
                     Period::Hour | Period::Day => "remove it",
                     Period::Week => "write one such as `monday`",
                     Period::Month => "write one such as 5, and 31 for the last day of each month",
-                    Period::Quarter | Period::Year => "write one such as `04-06`",
+                    _ => "write one such as `04-06`",
                 };
                 let text: String = text.chars().take(40).flat_map(char::escape_debug).collect();
                 format!("`anchor` must be {}, got `{text}`: {fix}", self.period.anchor_bounds())
@@ -127,16 +155,19 @@ mod with {
         }
     }
 
-    /// Writes `month:5@Europe/Berlin`, without what is the default. An hour, a day and a week always have their zone: they
-    /// would be windows without it.
+    /// Writes `month:5@Europe/Berlin`, without what is not named. An hour, a day and a week always have their zone: they would
+    /// be windows without it.
     impl fmt::Display for Calendar {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let Self { period, anchor, zone } = *self;
             write!(f, "{period}")?;
-            if anchor != PeriodAnchor::default_of(period) {
+            if let Some(anchor) = anchor {
                 write!(f, ":{}", AnchorText { period, anchor })?;
             }
-            if zone != Zone::UTC || period.is_window() { write!(f, "@{}", zone.name()) } else { Ok(()) }
+            match zone.or(period.is_window().then_some(Zone::UTC)) {
+                Some(zone) => write!(f, "@{}", zone.name()),
+                None => Ok(()),
+            }
         }
     }
 }

@@ -184,18 +184,24 @@ impl Quota {
             let more = more.map(|(seconds, time)| MorePermits { seconds, instant: decision.instant_after(time) });
             let (name, has_denied) = (PolicyName::new(decision, index, &state), denied.is_some());
             let (limit, remaining) = (state.limit(), state.remaining());
-            let window = present_window(limit, decision.instant_after(Duration::ZERO));
+            let window = present_window(limit, decision.instant_after(Duration::ZERO), state.reset_after());
             Self { name, limit, window, remaining, more, has_denied }
         };
         decision.limits().enumerate().filter(move |_| is_enforced).map(quota)
     }
 }
 
-/// Returns the window of a limit, or the length of the period of the calendar that an instant since 1970 is in.
-fn present_window(limit: Limit, instant: Duration) -> Duration {
+/// Returns the window of a limit, or the length of the present period of its calendar.
+///
+/// The decision has the time to the end of the period, by the wall clock or by Redis. Its own time since 1970 may be that of
+/// a clock which stops while the machine is suspended. So the period is the one whose end is nearest to that end.
+fn present_window(limit: Limit, decided_at: Duration, reset_after: Duration) -> Duration {
     let Some(calendar) = limit.calendar_periods() else { return limit.window() };
-    let edges = calendar.edges_at(u64::try_from(instant.as_millis()).unwrap_or(u64::MAX));
-    Duration::from_millis(edges.end - edges.start)
+    let end = u64::try_from((decided_at + reset_after).as_millis()).unwrap_or(u64::MAX);
+    let edges = calendar.edges_at(end);
+    let has_begun_at_end = !reset_after.is_zero() && end - edges.start < edges.end - end;
+    let (start, end) = if has_begun_at_end { (edges.before, edges.start) } else { (edges.start, edges.end) };
+    Duration::from_millis(end - start)
 }
 
 /// The members of a list of structured fields.

@@ -4,9 +4,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-#[cfg(feature = "calendar")]
-use limiter_syntax::Period;
-use limiter_syntax::{MAX_CONCURRENT, MAX_WINDOW_MILLIS};
+use limiter_syntax::{MAX_CONCURRENT, MAX_WINDOW_MILLIS, Period};
 
 #[cfg(feature = "calendar")]
 use crate::calendar::Anchor;
@@ -248,7 +246,7 @@ impl Limit {
     /// Returns the limit of the periods that are at most so long, of UTC. `None` if there are none.
     #[cfg(feature = "calendar")]
     pub(crate) fn of_longest_period(max: u32, millis: u64) -> Option<Self> {
-        let period = Period::ALL.into_iter().find(|period| period.max_millis() == millis)?;
+        let period = Period::ALL.iter().copied().find(|period| period.max_millis() == millis)?;
         Some(Self::of_calendar(NonZeroU32::new(max)?, Calendar::new(period)))
     }
 
@@ -303,17 +301,36 @@ impl Limit {
         self.calendar
     }
 
-    /// Returns the limit of a caller that a configured limit takes its rest from: that of a calendar, or else of a window.
-    pub(crate) fn example_among(&self, mut own: impl Iterator<Item = Self>) -> Option<Self> {
-        let has_calendar = self.calendar.is_some();
-        own.find(|own| own.calendar.is_some() == has_calendar && (has_calendar || !own.is_whole()))
+    /// Returns the limit of a caller that a configured limit takes its rest from: that of its period of the calendar, or else
+    /// one of its kind. A window takes it also from other periods.
+    pub(crate) fn example_among(&self, own: impl Iterator<Item = Self>) -> Option<Self> {
+        let period = self.calendar.map(Calendar::period).or(Period::of_window(self.window_millis()));
+        let rank = |own: &Self| match (self.calendar, own.calendar.map(Calendar::period)) {
+            _ if self.is_concurrent() || own.is_concurrent() => None,
+            (_, Some(of_own)) if Some(of_own) == period => Some(0),
+            (None, None) => Some(1),
+            (_, Some(_)) => Some(2),
+            (Some(_), None) => None,
+        };
+        own.filter_map(|own| Some((rank(&own)?, own))).min_by_key(|(rank, _)| *rank).map(|(_, own)| own)
     }
 
-    /// Returns a limit of the calendar with the zone and the anchor of another one, where it has the default. Other limits
-    /// stay as they are.
-    pub(crate) fn in_calendar_of(self, other: Self) -> Self {
-        let following = self.calendar.zip(other.calendar).map(|(own, other)| own.following(other));
-        Self { calendar: following.or(self.calendar), ..self }
+    /// Returns a configured limit with the zone and the anchor of a caller's, where it names none. A window of an hour, a day
+    /// or a week without an algorithm is such a period for a caller that counts in periods. Other limits stay as they are.
+    #[cfg(feature = "calendar")]
+    pub(crate) fn in_calendar_of(self, caller: Self) -> Self {
+        let is_plain = self.algorithm == Algorithm::default() && self.layout == Layout::default();
+        let window = Period::of_window(self.window_millis()).filter(|_| is_plain);
+        match (self.calendar, caller.calendar, window) {
+            (Some(own), Some(caller), _) => Self { calendar: Some(own.following(caller)), ..self },
+            (None, Some(caller), Some(window)) => Self::of_calendar(self.max, caller.of_period(window)),
+            _ => self,
+        }
+    }
+
+    #[cfg(not(feature = "calendar"))]
+    pub(crate) fn in_calendar_of(self, _: Self) -> Self {
+        self
     }
 
     /// Returns whether its text alone determines how it counts, so that no algorithm of a rule applies.
@@ -690,6 +707,48 @@ mod tests {
             let error = result.map(drop).expect_err(message);
             assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidLimit, message));
         }
+    }
+
+    #[cfg(feature = "calendar")]
+    #[test]
+    fn a_configured_limit_counts_in_the_calendar_of_its_caller() {
+        let limit = |text: &str| text.parse::<Limit>().expect(text);
+        let cases = [
+            // It keeps what it names, and takes the rest.
+            ("5/month", "1/month:5@Europe/Berlin", "5/month:5@Europe/Berlin"),
+            ("5/month:1", "1/month:5@Europe/Berlin", "5/month:1@Europe/Berlin"),
+            ("5/month@UTC", "1/month:5@Europe/Berlin", "5/month:5@UTC"),
+            ("5/month:7@Asia/Tokyo", "1/month:5@Europe/Berlin", "5/month:7@Asia/Tokyo"),
+            ("5/year", "1/month:5@Europe/Berlin", "5/year@Europe/Berlin"),
+            ("5/month", "1/month", "5/month"),
+            // A window that is a period.
+            ("5/day", "1/day@Asia/Tokyo", "5/day@Asia/Tokyo"),
+            ("5/24h", "1/month:5@Asia/Tokyo", "5/day@Asia/Tokyo"),
+            ("5/week", "1/week:sunday@Asia/Tokyo", "5/week:sunday@Asia/Tokyo"),
+            ("5/day@UTC", "1/day@Asia/Tokyo", "5/day@UTC"),
+            ("5/30d", "1/month:5@Asia/Tokyo", "5/30d"),
+            ("5/10s", "1/day@Asia/Tokyo", "5/10s"),
+            // A caller that counts in windows.
+            ("5/day", "1/10s", "5/d"),
+            ("5/month", "1/10s", "5/month"),
+            ("5 concurrent", "1/day@Asia/Tokyo", "5 concurrent"),
+        ];
+        for (configured, caller, expected) in cases {
+            assert_eq!(limit(configured).in_calendar_of(limit(caller)).to_string(), expected, "{configured} {caller}");
+        }
+        let bucket = limit("5/day").with_algorithm(Algorithm::TokenBucket);
+        assert_eq!(bucket.in_calendar_of(limit("1/day@Asia/Tokyo")), bucket);
+        let callers = ["9/10s", "1/week@Asia/Tokyo", "1/month:5@Europe/Berlin", "50 concurrent"].map(limit);
+        let example = |text| limit(text).example_among(callers.iter().copied()).map(|found| found.to_string());
+        let found = ["5/month", "5/week", "5/day", "5/year", "5 concurrent"].map(example);
+        let expected = [
+            Some("1/month:5@Europe/Berlin"),
+            Some("1/week@Asia/Tokyo"),
+            Some("9/10s"),
+            Some("1/week@Asia/Tokyo"),
+            None,
+        ];
+        assert_eq!(found, expected.map(|found| found.map(str::to_owned)));
     }
 
     #[test]

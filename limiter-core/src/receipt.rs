@@ -126,11 +126,14 @@ const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Calendar,
 ];
 const LAYOUTS: [Layout; 2] = [Layout::Compact, Layout::Zset];
+/// Stands for the algorithm of a calendar with an anchor or a zone, which follows: a charge may begin a period. Without it a
+/// calendar has the default ones.
+const WRITTEN_CALENDAR: u8 = 6;
 
 impl ReceiptBody {
     /// Its bytes, numbers in big-endian: id (16), digest of the key (16), stamp (8), end (8), kind of permits (1), number of
     /// counters (1); then of each counter algorithm (1), layout (1), window in ms (8), max (4), burst or 0 (4), permits held
-    /// (4), requests (4).
+    /// (4), requests (4), and of a written calendar the length of its text (1) and the text, such as `month:5@Europe/Berlin`.
     fn to_bytes(&self) -> Vec<u8> {
         let place = |found: Option<usize>| found.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX);
         let Self { id, key, stamp, end, permits, counters } = self;
@@ -138,11 +141,17 @@ impl ReceiptBody {
         bytes.push(place(ReceiptPermits::ALL.iter().position(|known| known == permits)));
         bytes.push(place(Some(counters.len())));
         for HeldCounter { limit, held, requests } in counters {
-            bytes.push(place(ALGORITHMS.iter().position(|known| *known == limit.algorithm())));
+            let calendar = written_calendar(*limit);
+            let algorithm = place(ALGORITHMS.iter().position(|known| *known == limit.algorithm()));
+            bytes.push(if calendar.is_some() { WRITTEN_CALENDAR } else { algorithm });
             bytes.push(place(LAYOUTS.iter().position(|known| *known == limit.layout())));
             bytes.extend(limit.window_millis().to_be_bytes());
             for number in [limit.max(), limit.own_burst().unwrap_or(0), *held, *requests] {
                 bytes.extend(number.to_be_bytes());
+            }
+            if let Some(text) = calendar {
+                bytes.push(place(Some(text.len())));
+                bytes.extend(text.into_bytes());
             }
         }
         bytes
@@ -169,14 +178,35 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
+/// Returns the text of a limit's calendar, unless its anchor and its zone are the default ones.
+fn written_calendar(limit: Limit) -> Option<String> {
+    let calendar = limit.calendar_periods()?;
+    let default = Limit::of_longest_period(limit.max(), limit.window_millis());
+    (default != Some(limit)).then(|| calendar.to_string())
+}
+
+/// Reads the limit of a written calendar.
+fn read_calendar(max: u32, bytes: &mut &[u8]) -> Option<Limit> {
+    let [len] = take(bytes)?;
+    let (text, rest) = bytes.split_at_checked(len.into())?;
+    *bytes = rest;
+    let text = str::from_utf8(text).ok()?;
+    let limit: Limit = format!("{max}/{text}").parse().ok()?;
+    // Another text of the same calendar is none that is written.
+    Some(limit).filter(|limit| written_calendar(*limit).is_some_and(|written| written == text))
+}
+
 fn read_counter(bytes: &mut &[u8]) -> Option<HeldCounter> {
     let [algorithm, layout] = take(bytes)?;
     let window = u64::from_be_bytes(take(bytes)?);
     let mut number = || take(bytes).map(u32::from_be_bytes);
     let (max, burst, held, requests) = (number()?, number()?, number()?, number()?);
-    let limit = match *ALGORITHMS.get(usize::from(algorithm))? {
-        Algorithm::Calendar => Limit::of_longest_period(max, window)?,
-        algorithm => Limit::checked(max, window)?.with_algorithm(algorithm),
+    let limit = match ALGORITHMS.get(usize::from(algorithm)) {
+        None if algorithm == WRITTEN_CALENDAR => {
+            read_calendar(max, bytes).filter(|limit| limit.window_millis() == window)?
+        }
+        Some(Algorithm::Calendar) => Limit::of_longest_period(max, window)?,
+        algorithm => Limit::checked(max, window)?.with_algorithm(*algorithm?),
     };
     let limit = limit.with_layout(*LAYOUTS.get(usize::from(layout))?).ok()?;
     let limit = if burst == 0 { limit } else { limit.with_burst(burst).ok()? };

@@ -1,6 +1,8 @@
 //! Limits and windows in strings. An error is the end of a message: the reason and the cure, in parentheses, or nothing.
 
-use limiter_syntax::{DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, parse_limit, parse_window};
+use limiter_syntax::{
+    Anchor, DurationProblem, LimitProblem, LimitText, MAX_CONCURRENT, UNIT_LIST, parse_limit, parse_window,
+};
 use syn::{Expr, LitStr};
 
 use crate::plan::{Calendar, Given, Limit, Zone};
@@ -19,6 +21,7 @@ pub(crate) fn limit(text: &LitStr, place: &Expr) -> Result<Limit, String> {
         LimitText::Concurrent { calls } => Limit::Concurrent(Given::Literal(calls)),
         LimitText::Calendar { permits, period, anchor, zone } => {
             let zone = zone.map(|zone| Zone::Name(zone.to_owned()));
+            let anchor = anchor.unwrap_or(Anchor::default_of(period));
             Limit::Calendar(Box::new(Calendar { max: permits, period, anchor, zone, place: place.clone() }))
         }
     })

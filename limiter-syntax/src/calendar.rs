@@ -5,6 +5,7 @@ use std::fmt;
 use crate::duration::{MAX_WINDOW_MILLIS, split_while};
 
 /// A period of the calendar, for which a limit counts permits.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Period {
     /// An hour of the clock. One that a shift of the clock cuts is shorter.
@@ -28,7 +29,7 @@ const MAX_SHIFT_MILLIS: u64 = 3 * HOUR_MILLIS;
 
 impl Period {
     /// All periods, from the shortest.
-    pub const ALL: [Self; 6] = [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Quarter, Self::Year];
+    pub const ALL: &'static [Self] = &[Self::Hour, Self::Day, Self::Week, Self::Month, Self::Quarter, Self::Year];
 
     /// The name in texts.
     #[must_use]
@@ -44,12 +45,14 @@ impl Period {
     }
 
     /// Returns the period of a name.
+    #[doc(hidden)]
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|period| period.name() == name)
+        Self::ALL.iter().copied().find(|period| period.name() == name)
     }
 
     /// Returns the period that is as long as a window: an hour, a day or a week.
+    #[doc(hidden)]
     #[must_use]
     pub const fn of_window(millis: u64) -> Option<Self> {
         const WEEK_MILLIS: u64 = 7 * DAY_MILLIS;
@@ -62,6 +65,7 @@ impl Period {
     }
 
     /// The length of the longest such period in milliseconds, with the hours by which its zone sets the clock back.
+    #[doc(hidden)]
     #[must_use]
     pub const fn max_millis(self) -> u64 {
         match self {
@@ -75,12 +79,14 @@ impl Period {
     }
 
     /// Returns whether the word stands for a window of a fixed length as well.
+    #[doc(hidden)]
     #[must_use]
     pub const fn is_window(self) -> bool {
         matches!(self, Self::Hour | Self::Day | Self::Week)
     }
 
     /// The values that its anchor may have, for messages.
+    #[doc(hidden)]
     #[must_use]
     pub const fn anchor_bounds(self) -> &'static str {
         match self {
@@ -246,7 +252,7 @@ mod tests {
             assert_eq!(AnchorText { period, anchor }.to_string(), written, "{period} {text}");
             assert_eq!(Anchor::parse(period, written), Some(anchor));
         }
-        for period in Period::ALL {
+        for &period in Period::ALL {
             let anchor = Anchor::default_of(period);
             let written = AnchorText { period, anchor }.to_string();
             assert_eq!(Anchor::parse(period, &written), (!written.is_empty()).then_some(anchor), "{period}");
@@ -272,7 +278,7 @@ mod tests {
 
     #[test]
     fn each_period_has_its_name_and_a_window_of_at_most_its_length() {
-        for period in Period::ALL {
+        for &period in Period::ALL {
             assert_eq!(Period::named(period.name()), Some(period));
         }
         assert_eq!(Period::named("months"), None);

@@ -26,8 +26,8 @@ pub enum LimitText<'t> {
         permits: u32,
         /// The period.
         period: Period,
-        /// The start of the periods.
-        anchor: Anchor,
+        /// The start of the periods, if it is written.
+        anchor: Option<Anchor>,
         /// The zone as written, if it is.
         zone: Option<&'t str>,
     },
@@ -128,10 +128,8 @@ pub fn parse_limit(text: &str) -> Result<LimitText<'_>, LimitProblem<'_>> {
 fn parse_period<'t>(permits: u32, text: &PeriodText<'t>) -> Result<LimitText<'t>, LimitProblem<'t>> {
     let &PeriodText { period, anchor, zone } = text;
     let period = Period::named(period).ok_or(LimitProblem::Period { period })?;
-    let anchor = match anchor {
-        Some(anchor) => Anchor::parse(period, anchor).ok_or(LimitProblem::Anchor { period, anchor })?,
-        None => Anchor::default_of(period),
-    };
+    let parse = |anchor| Anchor::parse(period, anchor).ok_or(LimitProblem::Anchor { period, anchor });
+    let anchor = anchor.map(parse).transpose()?;
     match zone {
         Some("") => Err(LimitProblem::NoZone),
         zone => Ok(LimitText::Calendar { permits, period, anchor, zone }),
@@ -225,7 +223,8 @@ mod tests {
     #[test]
     fn parses_limits_of_calendar_periods() {
         let cases = [
-            ("1000/month", (1000, Period::Month, "1", None)),
+            ("1000/month", (1000, Period::Month, "", None)),
+            ("1000/month:1", (1000, Period::Month, "1", None)),
             ("1000/month:5@Europe/Berlin", (1000, Period::Month, "5", Some("Europe/Berlin"))),
             (" 7 / week : sun @ UTC ", (7, Period::Week, "sunday", Some("UTC"))),
             ("5/day@America/Argentina/Salta", (5, Period::Day, "", Some("America/Argentina/Salta"))),
@@ -235,9 +234,9 @@ mod tests {
         ];
         for (text, (permits, period, anchor, zone)) in cases {
             let anchor = match anchor {
-                "" => Anchor::default_of(period),
-                "02-31" => Anchor::parse(period, "05-31").expect("a date"),
-                anchor => Anchor::parse(period, anchor).expect(anchor),
+                "" => None,
+                "02-31" => Some(Anchor::parse(period, "05-31").expect("a date")),
+                anchor => Some(Anchor::parse(period, anchor).expect(anchor)),
             };
             assert_eq!(parse_limit(text), Ok(LimitText::Calendar { permits, period, anchor, zone }), "{text}");
         }

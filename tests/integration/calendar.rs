@@ -1,14 +1,17 @@
 //! Limits of calendar periods: on every store, against an oracle on civil time, and in the attribute.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
-use limiter_testkit::{Random, full_or};
-use rate_limited::{Anchor, Decision, Denied, Key, Limit, Limiter, ManualClock, Period, rate_limited};
+use limiter_testkit::{Random, RedisServer, Reply, full_or};
+use rate_limited::{
+    Anchor, Decision, Denied, Key, Limit, Limiter, ManualClock, OnError, Period, Rule, RuleSet, rate_limited,
+};
 
-use crate::support::{Subject, key, limit, on_every_store};
+use crate::support::{LONG_DEADLINE, Subject, builder_for, key, limit, on_every_store};
 
 on_every_store! {
     a_period_has_max_permits_and_ends_at_its_edge,
@@ -17,6 +20,8 @@ on_every_store! {
     limits_of_several_periods_decide_together,
     a_changed_zone_takes_effect_at_the_end_of_the_period,
     random_schedules_equal_the_oracle_on_civil_time,
+    processes_with_one_set_of_zone_data_never_exceed_a_period,
+    processes_whose_zone_data_differ_by_an_hour_take_at_most_twice_max,
 }
 
 fn denied(decision: Decision) -> Denied {
@@ -187,7 +192,7 @@ const ZONES: [&str; 6] =
 
 async fn random_schedules_equal_the_oracle_on_civil_time(subject: Subject) {
     let mut random = Random::new(5);
-    let rounds = full_or(4_000, 120);
+    let rounds = full_or(25_000, 120);
     for round in 0..rounds {
         let mut pick = |below: u64| i8::try_from(random.below(below)).expect("few");
         let period = [Period::Hour, Period::Day, Period::Week, Period::Month, Period::Quarter, Period::Year]
@@ -244,6 +249,170 @@ async fn random_schedules_equal_the_oracle_on_civil_time(subject: Subject) {
             }
         }
     }
+}
+
+// Two processes, whose sets of zone data may differ: the zone of the second one is as the first one would be an hour later.
+
+/// Calls of two processes on one key for days. Returns the admissions in milliseconds since 1970. Checks that no denial
+/// lasts longer than one and a half periods, and that a call is denied until `retry_after` and not longer.
+async fn admissions(subject: &Subject, limits: [Limit; 2], seed: u64) -> Vec<u64> {
+    const HOUR: u64 = 3_600_000;
+    let (mut random, key) = (Random::new(seed), key("two"));
+    let now = || u64::try_from(subject.clock.now().as_millis()).expect("a time");
+    // To a whole millisecond.
+    subject.clock.advance(Duration::from_nanos(1_000_000 - u64::from(subject.clock.now().subsec_nanos()) % 1_000_000));
+    let (began, mut admitted, mut denied_since) = (now(), Vec::new(), None);
+    while now() < began + 24 * 12 * HOUR {
+        subject.advance_millis(random.between(1, 2 * HOUR));
+        let limit = &limits[usize::try_from(random.below(2)).expect("few")];
+        let decision = subject.limiter.check(&key, limit).await.expect("the store answers");
+        let Decision::Denied(denied) = decision else {
+            admitted.push(now());
+            denied_since = None;
+            continue;
+        };
+        let since = *denied_since.get_or_insert(now());
+        let wait = u64::try_from(denied.retry_after().as_millis()).expect("a time");
+        assert!(now() + wait - since <= 36 * HOUR, "seed {seed}: denied for longer than a period and a half");
+        if random.below(4) == 0 {
+            subject.advance_millis(wait - 1);
+            assert!(subject.limiter.peek(&key, limit).await.expect("the store answers").is_denied(), "seed {seed}");
+            subject.advance_millis(1);
+            assert!(subject.limiter.check(&key, limit).await.expect("the store answers").is_allowed(), "seed {seed}");
+            admitted.push(now());
+            denied_since = None;
+        }
+    }
+    subject.limiter.reset(&key, &limits[0]).await.expect("the store answers");
+    admitted
+}
+
+/// Returns the most admissions in a day of a zone.
+fn most_in_a_day(admitted: &[u64], zone: &str) -> usize {
+    let zone = TimeZone::get(zone).expect(zone);
+    let mut days: HashMap<Date, usize> = HashMap::new();
+    for millis in admitted {
+        let time = Timestamp::from_millisecond(i64::try_from(*millis).expect("a time")).expect("a time");
+        *days.entry(zone.to_datetime(time).date()).or_default() += 1;
+    }
+    days.into_values().max().unwrap_or(0)
+}
+
+async fn processes_with_one_set_of_zone_data_never_exceed_a_period(subject: Subject) {
+    for seed in 0..full_or(200, 8) {
+        let limits = ["5/day@Europe/Berlin"; 2].map(limit);
+        let admitted = admissions(&subject, limits, seed).await;
+        assert_eq!(most_in_a_day(&admitted, "Europe/Berlin"), 5, "seed {seed}");
+    }
+}
+
+async fn processes_whose_zone_data_differ_by_an_hour_take_at_most_twice_max(subject: Subject) {
+    for seed in 0..full_or(200, 8) {
+        let zones = ["Etc/GMT-1", "Etc/GMT-2"];
+        let admitted = admissions(&subject, zones.map(|zone| limit(&format!("5/day@{zone}"))), seed).await;
+        for zone in zones {
+            let most = most_in_a_day(&admitted, zone);
+            assert!((5..=10).contains(&most), "seed {seed}: {most} in a day of {zone}");
+        }
+    }
+}
+
+/// A receipt that is settled in a later period begins that one with the edges of its limit.
+#[tokio::test]
+async fn a_receipt_begins_a_period_of_its_zone_and_anchor() {
+    for url in [RedisServer::shared().url(), "memory:".to_owned()] {
+        let clock = ManualClock::new();
+        move_to(&clock, "2026-11-27T12:00:00Z");
+        let builder = || Limiter::builder().url(url.as_str()).receipt_secret([7; 32]).deadline(LONG_DEADLINE);
+        let limiter = builder().clock(clock.clone()).build().expect("a limiter");
+        let (key, limit) = (key("receipt"), limit("9/month:5@Asia/Tokyo"));
+        let allowed = limiter.check(&key, &limit).await.expect("the store answers").into_result().expect("a permit");
+        let text = limiter.receipt(&key, &allowed).expect("a receipt").to_string();
+        // The fifth of December has begun in Tokyo.
+        move_to(&clock, "2026-12-04T15:00:00Z");
+        let usage = limiter.settle_receipt(&key, &text.parse().expect("a text"), 3).await.expect("counted");
+        assert_eq!(usage.reset_after(), Duration::from_secs(31 * 86_400), "{url}: to the fifth of January there");
+        move_to(&clock, "2027-01-04T14:59:59Z");
+        assert_eq!(limiter.usage(&key, &limit).await.expect("read").remaining(), 7, "{url}: two more than it held");
+        move_to(&clock, "2027-01-04T15:00:00Z");
+        assert_eq!(limiter.usage(&key, &limit).await.expect("read").remaining(), 9, "{url}");
+    }
+}
+
+// A server whose clock is that of no caller.
+
+/// Counts the calls that this server could not decide by the edges that they had.
+fn other_edges(server: &RedisServer) -> u64 {
+    let Reply::Bulk(info) = server.command(&["INFO", "errorstats"]) else { panic!("no text") };
+    let info = String::from_utf8(info).expect("text");
+    let count = info.lines().find_map(|line| line.strip_prefix("errorstat_EDGES:count="));
+    count.map_or(0, |count| count.parse().expect("a number"))
+}
+
+/// The later calls of each limiter are written by their caller, which has to use the correction as well.
+#[tokio::test]
+async fn callers_whose_clocks_are_hours_off_share_one_count() {
+    const HOUR: i64 = 3_600_000_000;
+    let mut server = RedisServer::builder().shifted_clock().start();
+    for hours in [1, -1, 5, -5] {
+        server.set_clock(hours * HOUR);
+        let prefix = limiter_testkit::unique("clock");
+        let limiter = || {
+            let builder = builder_for(&server).prefix(prefix.clone()).on_error(OnError::Raise);
+            builder.remember_denials(Duration::ZERO).build().expect("valid")
+        };
+        let (ahead, behind, before) = (limiter(), limiter(), other_edges(&server));
+        let (key, limit) = (Key::new("a"), limit("90/hour@UTC"));
+        let (mut admitted, mut ends) = (0, Vec::new());
+        for other in 0..60 {
+            for limiter in [&ahead, &behind] {
+                let decision = limiter.check(&key, &limit).await.expect("decided");
+                admitted += u32::from(decision.is_allowed());
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+                // Only the first call of a key in a period needs edges.
+                assert!(limiter.check(&Key::new("other:").part(other), &limit).await.expect("decided").is_allowed());
+                ends.push((now + decision.limits().next().expect("a limit").reset_after()).as_secs_f64());
+            }
+        }
+        // An hour may begin meanwhile.
+        let begun = ends.iter().filter(|end| **end > ends[0] + 1800.0).count() > 0;
+        if !begun {
+            assert_eq!(admitted, 90, "{hours} h");
+            assert!(
+                ends.iter().all(|end| (end / 3600.0).fract().min(1.0 - (end / 3600.0).fract()) < 0.001),
+                "{ends:?}"
+            );
+        }
+        // Each limiter learns once how late it is.
+        let expected = if hours.abs() > 2 { 2 } else { 0 };
+        assert!(other_edges(&server) - before <= expected + 2 * u64::from(begun), "{hours} h");
+        if expected > 0 {
+            assert!(other_edges(&server) > before, "{hours} h: its edges did not fit");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_configured_limit_counts_in_the_zone_and_from_the_anchor_of_the_attribute() {
+    #[rate_limited(key = "configured:{id}", name = "configured", limit = "1/day", algorithm = calendar, zone = zone)]
+    fn by_day(id: u32, zone: &str) -> Result<(), Denied> {
+        Ok(())
+    }
+
+    let counted_by = |rule: Rule| {
+        let limiter = Limiter::memory();
+        limiter.set_rules(RuleSet::new().rule("configured", rule)).expect("valid");
+        let denied = limiter.scope_sync(|| (0..9).find_map(|_| by_day(1, "Asia/Tokyo").err()));
+        denied.expect("nine are too many").limit().to_string()
+    };
+    let configured = |text: &str| counted_by(Rule::new().limit(limit(text)));
+    assert_eq!(configured("3/day"), "3/day@Asia/Tokyo");
+    assert_eq!(configured("3/month"), "3/month@Asia/Tokyo");
+    assert_eq!(configured("3/month:7@Europe/Berlin"), "3/month:7@Europe/Berlin");
+    assert_eq!(configured("3/day@UTC"), "3/day@UTC");
+    assert_eq!(configured("3/10m"), "3/10m");
+    let window = Rule::new().limit(limit("3/day")).algorithm(rate_limited::Algorithm::SlidingWindow);
+    assert_eq!(counted_by(window), "3/d");
 }
 
 #[tokio::test]

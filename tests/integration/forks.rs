@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use limiter_testkit::{Ended, ForkLibrary, Proxy, RedisServer, Reply, fork};
 use rate_limited::{
-    Algorithm, Change, Decision, Error, ErrorKind, HealthState, Limit, Limiter, Mode, OnError, Rule, RuleSet,
+    Algorithm, Change, Decision, Error, ErrorKind, HealthState, Limit, Limiter, Mode, OnError, Period, Rule, RuleSet,
     SharedRules, Source,
 };
 
@@ -524,7 +524,28 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
     };
     let set_rules =
         |limiter: &Limiter, name: &str| limiter.set_rules(RuleSet::new().rule(name, Rule::new().limit(limit))).is_ok();
+    // Zones and names that are new to the process, of which there are tables.
+    let counts_in_zones = |number: u32| {
+        let in_zone = |name: &str| Limit::calendar(4_000_000_000, Period::Day).and_then(|limit| limit.zone(name));
+        let hours = i64::from(number % 27) - 14;
+        let known = in_zone(&format!("Etc/GMT{hours:+}")).and_then(|limit| in_memory.check_blocking(&key, &limit));
+        known.is_ok_and(|decision| decision.is_allowed()) && in_zone(&format!("Moon/Base {number}")).is_err()
+    };
     thread::scope(|scope| {
+        {
+            let (is_over, begun) = (&is_over, &begun);
+            scope.spawn(move || {
+                for number in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    assert!(counts_in_zones(number));
+                    if number == 10 {
+                        begun.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
         for limiter in [&on_redis, &on_redis, &in_memory, &in_memory] {
             let (is_over, begun, has_clear_outcome) = (&is_over, &begun, &has_clear_outcome);
             scope.spawn(move || {
@@ -556,7 +577,7 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
             });
         }
         let have_begun = || {
-            begun.load(Ordering::Relaxed) == 6 && notified.load(Ordering::Relaxed) && LOGGED.load(Ordering::Relaxed) > 0
+            begun.load(Ordering::Relaxed) == 7 && notified.load(Ordering::Relaxed) && LOGGED.load(Ordering::Relaxed) > 0
         };
         while !have_begun() {
             thread::yield_now();
@@ -569,7 +590,12 @@ fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
                     let calls = limiters.into_iter().flat_map(|limiter| [(limiter, false), (limiter, true)]);
                     let are_clear =
                         calls.fold(true, |are_clear, (limiter, wait)| has_clear_outcome(limiter, wait) && are_clear);
-                    u8::from(!(are_clear && set_rules(limiters[0], "a") && has_clear_outcome(limiters[0], false)))
+                    u8::from(
+                        !(are_clear
+                            && counts_in_zones(round)
+                            && set_rules(limiters[0], "a")
+                            && has_clear_outcome(limiters[0], false)),
+                    )
                 });
                 child.wait_timeout(CHILD_TIMEOUT)
             })

@@ -171,7 +171,11 @@ fn a_plan_counts_the_months_of_the_customers_zone() {
     let limiter = Limiter::memory();
     let set = RuleSet::new().plan("free", rule("2/month")).plan("berlin", rule("3/month:7@Europe/Berlin"));
     limiter
-        .set_rules(set.plan("days", rule("2/day@UTC")).rule("customers", Rule::new().plans(["free", "berlin", "days"])))
+        .set_rules(
+            set.plan("days", rule("2/day@UTC"))
+                .plan("own", rule("2/day"))
+                .rule("customers", Rule::new().plans(["free", "berlin", "days", "own"])),
+        )
         .expect("valid");
     let denied_by = |id, plan| {
         limiter.scope_sync(|| {
@@ -179,8 +183,9 @@ fn a_plan_counts_the_months_of_the_customers_zone() {
             denied.expect("nine are too many").limit().to_string()
         })
     };
-    let expected = ["1/month:5@Asia/Tokyo", "2/month:5@Asia/Tokyo", "3/month:7@Europe/Berlin", "2/day@Asia/Tokyo"];
-    assert_eq!(["", "free", "berlin", "days"].map(|plan| denied_by(1, plan)), expected);
+    let expected =
+        ["1/month:5@Asia/Tokyo", "2/month:5@Asia/Tokyo", "3/month:7@Europe/Berlin", "2/day@UTC", "2/day@Asia/Tokyo"];
+    assert_eq!(["", "free", "berlin", "days", "own"].map(|plan| denied_by(1, plan)), expected);
     // The zone of a page is that of the limit that it brings.
     let (key, own) = (Key::new("zone:").part(1), limit("1/month:5@Asia/Tokyo"));
     let usage = limiter.named("customers").plan("free").usage_or_blocking(&key, &own).expect("memory");

@@ -11,11 +11,11 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 const ORDER: &[&str] = &[
     "run",
     "error",
+    "sync",
     "calendar",
     "limit",
     "key",
     "health",
-    "sync",
     "background",
     "clock",
     "block",

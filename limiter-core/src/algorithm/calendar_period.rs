@@ -82,8 +82,14 @@ impl PeriodCounter {
             (self.count, self.since) = (input.cost.min(used), input.floor);
             self.set_period(input, own_end, end);
         } else {
-            self.set_period(input, start.min(end), end);
+            // The store's start is not known. The period is at least as long as the own one.
+            self.set_period(input, start.min(end.saturating_sub(own_end - start)), end);
         }
+    }
+
+    /// The start of the present period, in milliseconds of the wall clock.
+    pub(super) fn period_start(&self, input: &AlgorithmInput) -> u64 {
+        self.view(input).start
     }
 
     fn set_period(&mut self, input: &AlgorithmInput, start: u64, end: u64) {

@@ -4,7 +4,6 @@
 //! be missing, or come twice. An hour begins where the clock shows a whole hour, and at each shift of the clock.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, PoisonError, RwLock};
 
 use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -12,21 +11,24 @@ use jiff::{Error, Timestamp, ToSpan};
 use limiter_syntax::{Anchor, Period};
 
 use super::{Calendar, Edges};
+use crate::sync::process::PerProcess;
+use crate::sync::{RwLock, read, write};
 
 /// The edges of the periods that limits are in. A decision finds them here.
-static PRESENT: LazyLock<RwLock<HashMap<Calendar, Edges>>> = LazyLock::new(RwLock::default);
+static PRESENT: PerProcess<RwLock<HashMap<Calendar, Edges>>> = PerProcess::new();
 /// The most calendars whose edges are kept.
 const MAX_PRESENT: usize = 1024;
 
 impl Calendar {
     /// Returns the edges around an instant, in milliseconds since 1970.
     pub(crate) fn edges_at(self, millis: u64) -> Edges {
-        let known = PRESENT.read().unwrap_or_else(PoisonError::into_inner).get(&self).copied();
+        let present = PRESENT.here();
+        let known = read(present).get(&self).copied();
         if let Some(edges) = known.filter(|edges| (edges.start..edges.end).contains(&millis)) {
             return edges;
         }
         let edges = self.compute(millis);
-        let mut present = PRESENT.write().unwrap_or_else(PoisonError::into_inner);
+        let mut present = write(present);
         if present.len() >= MAX_PRESENT {
             present.clear();
         }
@@ -35,19 +37,20 @@ impl Calendar {
     }
 
     fn compute(self, millis: u64) -> Edges {
-        let zone = self.zone.time_zone();
+        let (period, anchor, zone) = self.parts();
+        let zone = zone.time_zone();
         let compute = || {
             let millis = i64::try_from(millis).ok()?;
             let seconds = millis.div_euclid(1000);
-            if self.period == Period::Hour {
-                hours(&zone, seconds).ok()
+            if period == Period::Hour {
+                hours(zone, seconds).ok()
             } else {
-                Dates { zone: &zone, period: self.period, anchor: self.anchor }.around(seconds).ok()
+                Dates { zone, period, anchor }.around(seconds).ok()
             }
         };
         // There are dates until the year 9999, which no clock reaches.
         compute().unwrap_or_else(|| {
-            let length = self.period.max_millis();
+            let length = period.max_millis();
             let start = millis - millis % length;
             Edges {
                 before: start.saturating_sub(length),
@@ -112,7 +115,7 @@ impl Dates<'_> {
                 let weekday = i64::from(date.weekday().to_monday_zero_offset());
                 date.checked_sub((weekday - i64::from(self.anchor.day())).rem_euclid(7).days())
             }
-            Period::Month | Period::Quarter | Period::Year => {
+            _ => {
                 let month = month_number(date);
                 let months_since = match self.period {
                     Period::Month => 0,
@@ -129,9 +132,7 @@ impl Dates<'_> {
         match self.period {
             Period::Hour | Period::Day => date.checked_add(direction.days()),
             Period::Week => date.checked_add((7 * direction).days()),
-            Period::Month | Period::Quarter | Period::Year => {
-                self.date_in(month_number(date) + direction * self.months())
-            }
+            _ => self.date_in(month_number(date) + direction * self.months()),
         }
     }
 

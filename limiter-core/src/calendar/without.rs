@@ -15,10 +15,6 @@ impl Calendar {
         match self {}
     }
 
-    pub(crate) fn following(self, _: Self) -> Self {
-        match self {}
-    }
-
     pub(crate) fn edges_at(self, _: u64) -> Edges {
         match self {}
     }

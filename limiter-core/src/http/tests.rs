@@ -64,7 +64,7 @@ fn the_policy_of_calls_at_once_has_no_w() {
     let (limiter, _) = limiter();
     let quotas: Vec<_> = Quota::each_of(&check(&limiter, "erp", limit("50/10s"))).collect();
     let limit = limit("50 concurrent");
-    let window = present_window(limit, Duration::ZERO);
+    let window = present_window(limit, Duration::ZERO, Duration::ZERO);
     let policy = PolicyMember(Quota { limit, window, ..quotas[0] });
     assert_eq!(policy.to_string(), r#""erp";q=50"#);
 }
@@ -236,6 +236,26 @@ fn the_window_of_a_calendar_is_its_present_period() {
         assert_eq!(*policy, format!("\"api\";q=5;w={}", 86_400 * days), "{limit}");
         clock.advance(decision.limits().next().expect("a limit").reset_after());
     }
+}
+
+/// The clock of the decisions stops during a suspension, and the wall clock does not.
+#[cfg(feature = "calendar")]
+#[test]
+fn the_window_of_a_calendar_is_that_of_the_wall_clock() {
+    const DAY: u64 = 86_400;
+    let days = |days: u64| Duration::from_secs(DAY * days);
+    // From the first of January 2026 on.
+    let at = |day: u64, hours: u64| days(20_454 + day) + Duration::from_secs(3600 * hours);
+    let february = at(31, 0);
+    for (now, length) in [(at(30, 23), 31), (february, 28), (at(45, 0), 28), (at(58, 23), 28)] {
+        let end = if length == 31 { february } else { at(59, 0) };
+        for lag in [0, 3600, 36 * 3600] {
+            let decided_at = now - Duration::from_secs(lag);
+            assert_eq!(present_window(limit("5/month"), decided_at, end - now), days(length), "{now:?} {lag}");
+        }
+        assert_eq!(present_window(limit("5/month"), now, Duration::ZERO), days(length), "nothing is taken");
+    }
+    assert_eq!(present_window(limit("5/1m"), february, Duration::ZERO), Duration::from_secs(60));
 }
 
 #[test]

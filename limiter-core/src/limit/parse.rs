@@ -91,9 +91,11 @@ impl FromStr for Limit {
 #[cfg(feature = "calendar")]
 impl Limit {
     /// Returns the limit of a text with a period of the calendar.
-    fn of_period(permits: u32, period: Period, anchor: Anchor, zone: Option<&str>) -> Result<Self, Error> {
+    fn of_period(permits: u32, period: Period, anchor: Option<Anchor>, zone: Option<&str>) -> Result<Self, Error> {
         let mut limit = Self::calendar(permits, period)?;
-        limit.calendar = limit.calendar.map(|calendar| calendar.anchored(anchor));
+        if let Some(anchor) = anchor {
+            limit.calendar = limit.calendar.map(|calendar| calendar.anchored(anchor));
+        }
         zone.map_or(Ok(limit), |zone| limit.zone(zone))
     }
 }

@@ -1,5 +1,6 @@
 //! The times of the store's last failures, for each slot and key.
 
+use std::cell::LazyCell;
 use std::ops::RangeInclusive;
 
 use crate::local::counter_hash::{CounterHash, Table};
@@ -53,27 +54,28 @@ impl RecentFailures {
         record(&self.latest, now);
     }
 
-    /// Returns whether the store failed for any of these requests within the time for which its permits count. The
-    /// clock is read only if it has failed before, with the milliseconds by which the wall clock is ahead of it.
-    pub(crate) fn any_within_window(&self, requests: SlottedRequests<'_>, now: impl FnOnce() -> (u64, i64)) -> bool {
+    /// Returns whether the store failed for any of these requests within the time for which its permits count: for a limit of
+    /// the calendar since the start of its present period. The clock and the starts are read only if it has failed before.
+    pub(crate) fn any_within_window(
+        &self,
+        requests: SlottedRequests<'_>,
+        now: impl FnOnce() -> u64,
+        period_start: impl Fn(&Request<'_>) -> Option<u64>,
+    ) -> bool {
         if self.latest.load(Ordering::Acquire) == NEVER {
             return false;
         }
-        let (now, wall_lead) = now();
-        let is_recent = |failed_at: &AtomicU64, request: &Request<'_>| match failed_at.load(Ordering::Acquire) {
-            NEVER => false,
-            // The standby limiter is consulted to the end of the period in which the store has failed.
-            failed_at => match request.limit.calendar_periods() {
-                Some(calendar) => {
-                    let wall = |millis: u64| millis.saturating_add_signed(wall_lead);
-                    calendar.edges_at(wall(now)).start <= wall(failed_at)
-                }
-                None => failed_at.saturating_add(request.limit.memory_millis()) > now,
-            },
-        };
+        let now = now();
         requests.iter().any(|(request, slot)| {
-            is_recent(&self.latest, request)
-                && (is_recent(self.slot_failure(slot), request) || is_recent(self.key_failure(request), request))
+            let period_start = LazyCell::new(|| period_start(request));
+            let is_recent = |failed_at: &AtomicU64| match (failed_at.load(Ordering::Acquire), request.limit) {
+                (NEVER, _) => false,
+                (failed_at, limit) if limit.calendar_periods().is_some() => {
+                    period_start.is_none_or(|start| start <= failed_at)
+                }
+                (failed_at, limit) => failed_at.saturating_add(limit.memory_millis()) > now,
+            };
+            is_recent(&self.latest) && (is_recent(self.slot_failure(slot)) || is_recent(self.key_failure(request)))
         })
     }
 

@@ -291,6 +291,9 @@ impl Local {
             }
         }
         let mirror_stamp = self.standby.change(&changes, mirror_stamp).reply.stamp;
+        for (request, charge) in requests.iter().zip(settled.charges()) {
+            self.standby.follow_period(request, charge.reset_after);
+        }
         self.denials.invalidate(requests);
         CountedReply { mirror_stamp, ..settled }
     }

@@ -20,7 +20,8 @@ use crate::store::memory::MemoryStore;
 /// It is also consulted after the store's last failure, for as long as a permit counts. A store that comes back empty
 /// would otherwise grant every quota a second time.
 ///
-/// Periods of the calendar end in the mirror as in the store's last reply, or by the wall clock of this process.
+/// Periods of the calendar end in the mirror as in the store's last reply about them, or else by the wall clock of this
+/// process. It is consulted until the end of the period of the last failure.
 ///
 /// The mirror counts `fixed_window` and `sliding_counter` by the log of the sliding window, since the edges of their
 /// windows follow the server's clock. Its `remaining`, `retry_after` and `reset_after` for them are those of the log.
@@ -248,7 +249,11 @@ impl Standby {
     ) -> Result<u64, StoreReply> {
         match reservation {
             // The store's stamp is younger than that of the reservation.
-            Some(reservation) if reply.allowed => Ok(self.mirror.restamp(requests.requests, reservation.stamp)),
+            Some(reservation) if reply.allowed => {
+                let stamp = self.mirror.restamp(requests.requests, reservation.stamp);
+                self.follow_described_period(requests.requests, reply);
+                Ok(stamp)
+            }
             Some(reservation) => {
                 self.refund(requests.requests, reservation.stamp);
                 Ok(0)
@@ -257,19 +262,23 @@ impl Standby {
                 // A denial here is one of the mirror alone, and blocks no key.
                 let own = self.decide(&without_blocks(requests.requests), max_wait);
                 let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };
-                self.follow_period(requests.requests, reply.reset_after);
+                self.follow_described_period(requests.requests, reply);
                 stamp.ok_or(own)
             }
             None => Ok(0),
         }
     }
 
+    /// Follows the period of the request that a reply describes. It has the end of no other.
+    fn follow_described_period(&self, requests: &[Request<'_>], reply: &StoreReply) {
+        if let Some(request) = requests.get(reply.request_index) {
+            self.follow_period(request, reply.reset_after);
+        }
+    }
+
     /// Ends the mirror's period of the calendar with the store's, which another zone may have begun.
-    fn follow_period(&self, requests: &[Request<'_>], reset_after: Duration) {
-        if let [request] = requests
-            && request.limit.calendar_periods().is_some()
-            && !reset_after.is_zero()
-        {
+    pub(crate) fn follow_period(&self, request: &Request<'_>, reset_after: Duration) {
+        if request.limit.calendar_periods().is_some() && !reset_after.is_zero() {
             self.mirror.end_period_after(request, reset_after);
         }
     }
@@ -283,7 +292,7 @@ impl Standby {
         let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
         let own = self.decide(requests.requests, Duration::ZERO);
         let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };
-        self.follow_period(requests.requests, reset_after);
+        self.follow_period(request, reset_after);
         stamp
     }
 
@@ -303,10 +312,8 @@ impl Standby {
 
     /// Returns whether the store failed so recently that permits from before the failure may still count.
     pub(crate) fn is_consulted(&self, requests: SlottedRequests<'_>) -> bool {
-        self.recent_failures.any_within_window(requests, || {
-            let now = self.clock.now().floor_millis();
-            (now, (self.clock.wall_micros() / 1000).cast_signed() - now.cast_signed())
-        })
+        let now = || self.clock.now().floor_millis();
+        self.recent_failures.any_within_window(requests, now, |request| self.mirror.period_start(request))
     }
 }
 

@@ -131,7 +131,7 @@ fn a_failure_counts_for_each_limit_of_its_key_and_for_those_that_collide_with_it
     failures.call_failed(&Request::new(&key, limit, 1), 5);
     let is_recent = |key: &Key, limit| {
         let request = [Request::new(key, limit, 1)];
-        failures.any_within_window(SlottedRequests::in_slot_0(&request), || (6, 0))
+        failures.any_within_window(SlottedRequests::in_slot_0(&request), || 6, |_| None)
     };
     assert!(is_recent(&key, limit) && is_recent(&key, Limit::WIDEST));
     for table in TABLES {

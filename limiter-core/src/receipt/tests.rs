@@ -19,6 +19,20 @@ fn index(random: &mut Random, len: usize) -> usize {
 fn random_limit(random: &mut Random) -> Limit {
     let algorithm = ALGORITHMS[index(random, ALGORITHMS.len())];
     let number = |random: &mut Random| 1 + u32::try_from(random.below(u64::from(u32::MAX))).expect("below");
+    #[cfg(feature = "calendar")]
+    if algorithm == Algorithm::Calendar {
+        let texts = [
+            "5/month",
+            "5/month:1",
+            "5/month@UTC",
+            "5/day@UTC",
+            "5/month:31@Europe/Berlin",
+            "5/week:sunday@Asia/Tokyo",
+            "5/year:04-06@Europe/London",
+            "5/hour@America/Argentina/ComodRivadavia",
+        ];
+        return texts[index(random, texts.len())].parse().expect("a limit");
+    }
     let limit = Limit::checked(number(random), 1 + random.below(1_000_000)).expect("valid").with_algorithm(algorithm);
     match random.below(3) {
         0 => limit.with_burst(number(random)).unwrap_or(limit),
@@ -48,6 +62,28 @@ fn every_receipt_has_one_text_that_reads_back() {
         assert_eq!(text.parse::<Receipt>().expect("its own text"), receipt);
         assert_eq!(book.open(&receipt, &key).expect("its own key"), &receipt.body);
     }
+}
+
+#[cfg(feature = "calendar")]
+#[test]
+fn a_calendar_keeps_its_anchor_and_its_zone_and_an_old_text_has_the_default_ones() {
+    let (book, key) = (book(), Key::new("a"));
+    let text_of = |limit: &str| {
+        let counters = vec![HeldCounter { limit: limit.parse().expect(limit), held: 3, requests: 1 }];
+        let (id, key, permits) = ([7; 16], book.key_digest(&key), ReceiptPermits::Returnable);
+        book.sign(ReceiptBody { id, key, stamp: 1, end: 2, permits, counters }).to_string()
+    };
+    for limit in ["9/month", "9/month:5@Europe/Berlin", "9/day@Asia/Tokyo", "9/quarter:02-28"] {
+        let receipt: Receipt = text_of(limit).parse().expect("its own text");
+        assert_eq!(receipt.body.counters[0].limit.to_string(), limit);
+        assert!(book.open(&receipt, &key).is_ok());
+    }
+    // It has neither: the text is that of earlier versions.
+    assert_eq!(text_of("9/month").len(), "rl1-".len() + 2 * (50 + 26 + 16));
+    let lengths = ["9/month:1", "9/month@UTC", "9/month:1@UTC"].map(|limit| text_of(limit).len());
+    assert_eq!(lengths, [text_of("9/month").len(); 3]);
+    let unknown = text_of("9/month@Europe/Rome").replace("4575726f70652f526f6d65", "4575726f70652f526f6d66");
+    assert!(unknown.parse::<Receipt>().is_err(), "no zone of any database");
 }
 
 /// Whatever byte of a text is changed, removed or added, no receipt is accepted.

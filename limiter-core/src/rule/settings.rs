@@ -153,13 +153,14 @@ impl Settings {
     }
 
     /// Returns the limit that a call is counted by. `own` is the attribute's limit, or a direct call's: a configured
-    /// limit without an algorithm of its own has that one's algorithm and burst, and one of the calendar its zone and anchor.
+    /// limit without an algorithm of its own has that one's algorithm and burst, or its calendar with zone and anchor.
     ///
     /// # Errors
     /// The limit's algorithm does not support the layout.
     pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
+        let in_calendar = own.map_or(limit, |own| limit.in_calendar_of(own));
+        let limit = if self.algorithm.is_none() || limit.is_whole() { in_calendar } else { limit };
         if limit.is_whole() {
-            let limit = own.map_or(limit, |own| limit.in_calendar_of(own));
             return limit.with_layout(self.layout.unwrap_or_default());
         }
         let own = own.filter(|own| !own.is_whole());

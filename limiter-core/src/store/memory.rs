@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::{AlgorithmInput, CalendarTime, CounterKind, Outcome};
+use crate::algorithm::{AlgorithmInput, CalendarTime, CounterKind, CounterState, Outcome};
 use crate::block::BlockedKeys;
 use crate::calendar::Calendar;
 use crate::clock::{Clock, Moment};
@@ -212,6 +212,19 @@ impl MemoryStore {
         let mut shard = self.shards.lock(key_hash.shard);
         let input = self.input(request.limit, request.cost, 0, self.clock.now());
         shard.end_period_after(&key_hash, &input, time);
+    }
+
+    /// The start of the present period of a request's counter, in milliseconds of the store's clock. `None` for a limit that is
+    /// not of the calendar.
+    pub(crate) fn period_start(&self, request: &Request<'_>) -> Option<u64> {
+        let input = self.input(request.limit, 0, 0, self.clock.now());
+        let CalendarTime { calendar, micros } = input.calendar?;
+        let encoding = self.hashed_encoding(request.key, request.limit);
+        let key_hash = self.key_hash(&encoding);
+        let fixed = self.shards.lock(key_hash.shard).read(&key_hash, &input, CounterState::period_start);
+        // A counter that several keys share may have none.
+        let start = fixed.unwrap_or_else(|| calendar.edges_at(micros / 1000).start);
+        Some((start * 1000).saturating_add(input.micros).saturating_sub(micros) / 1000)
     }
 
     /// Removes all permits that a key has taken, and ends its block.

@@ -28,7 +28,7 @@ impl Oracle {
             Period::Week => (days - i64::from(self.anchor.day())).div_euclid(7),
             Period::Month => month,
             Period::Quarter => (month + 1 - i64::from(self.anchor.month())).div_euclid(3),
-            Period::Year => (month + 1 - i64::from(self.anchor.month())).div_euclid(12),
+            _ => (month + 1 - i64::from(self.anchor.month())).div_euclid(12),
         }
     }
 
@@ -115,7 +115,7 @@ fn periods_agree_with_civil_dates() {
             Period::Day | Period::Hour => String::new(),
             Period::Week => ["mon", "tue", "wed", "thu", "fri", "sat", "sun"][case % 7].to_owned(),
             Period::Month => (1 + random.below(31)).to_string(),
-            Period::Quarter | Period::Year => format!("{}-{}", 1 + random.below(12), 1 + random.below(31)),
+            _ => format!("{}-{}", 1 + random.below(12), 1 + random.below(31)),
         };
         let anchor = Anchor::parse(period, &text);
         let calendar = calendar(period, name, anchor);
@@ -172,7 +172,7 @@ fn edges_are_those_that_people_know() {
 
 #[test]
 fn instants_at_the_ends_of_the_clock_have_edges() {
-    for period in Period::ALL {
+    for &period in Period::ALL {
         for zone in ["UTC", "Pacific/Kiritimati", "Pacific/Niue"] {
             for millis in [0, 1, 86_400_000, u64::MAX / 1000, u64::MAX - 1] {
                 let edges = calendar(period, zone, None).edges_at(millis);

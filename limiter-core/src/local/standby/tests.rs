@@ -206,29 +206,5 @@ fn an_observed_request_that_never_fits_makes_no_denial_final() {
     }
 }
 
-/// Another process with another zone has begun the store's period.
 #[cfg(feature = "calendar")]
-#[test]
-fn a_period_of_the_calendar_ends_in_the_mirror_as_in_the_store() {
-    let (standby, clock) = standby(1_000);
-    let key = Key::new("a");
-    let request = Request::new(&key, "2/day@UTC".parse().expect("a limit"), 1);
-    let hours = |hours: u64| Duration::from_secs(3600 * hours);
-    let until_midnight = hours(24) - Duration::from_secs(clock.now().as_secs() % 86_400);
-    clock.advance(until_midnight + hours(4));
-    let reply = StoreReply { reset_after: hours(8), ..StoreReply::ALLOWED };
-    let requests = [request];
-    let slotted = SlottedRequests::in_slot_0(&requests);
-    assert!(standby.reconcile(slotted, Duration::ZERO, None, &reply).is_ok());
-    assert!(standby.reconcile_batch(&request, 0, hours(8)).is_some());
-    assert_eq!(decide(&standby, &[request]).retry_after, Some(hours(8)));
-    standby.calls_failed([request]);
-    clock.advance(hours(8));
-    assert!(standby.is_consulted(slotted), "to the end of the period of the failure");
-    let next = decide(&standby, &[request]);
-    assert_eq!((next.allowed, next.reset_after), (true, hours(12)), "a half is left, which is a period");
-    clock.advance(hours(12) - Duration::from_millis(1));
-    assert!(standby.is_consulted(slotted));
-    clock.advance(Duration::from_millis(1));
-    assert!(!standby.is_consulted(slotted));
-}
+mod calendar;

@@ -1,6 +1,7 @@
 //! The gates of all servers, by slot. Callers use them on their own threads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::Error;
 use crate::store::redis::connection::breaker::Breaker;
@@ -81,4 +82,17 @@ impl GateTable {
 pub(crate) struct ServerGate {
     pub(crate) breaker: Breaker,
     pub(crate) direct_writer: Arc<DirectWriter>,
+    /// The microseconds by which the server's clock is ahead, as its last reply about the edges of a calendar has shown.
+    clock_lead: AtomicI64,
+}
+
+impl ServerGate {
+    /// The microseconds by which the server's clock is ahead of this process's, as far as it is known.
+    pub(crate) fn clock_lead(&self) -> i64 {
+        self.clock_lead.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_clock_lead(&self, lead: i64) {
+        self.clock_lead.store(lead, Ordering::Relaxed);
+    }
 }

@@ -58,8 +58,6 @@ pub(crate) struct ManagedConnection {
     health: Rc<ServerHealth>,
     /// The time of the first connection, or of the last report that its counters may be lost.
     known_since: Cell<Moment>,
-    /// The microseconds by which the server's clock is ahead, as its last reply about the edges of a calendar has shown.
-    clock_lead: Cell<i64>,
 }
 
 enum ConnectionStatus {
@@ -77,8 +75,8 @@ impl ManagedConnection {
         let slots = RefCell::new(vec![0..=0]);
         let health = ServerHealth::new(&context.health, server.to_string());
         let known_since = Cell::new(context.clock.now());
-        let (status_changed, clock_lead) = (Notify::new(), Cell::default());
-        Self { server, context, gate, slots, status, status_changed, health, known_since, clock_lead }
+        let status_changed = Notify::new();
+        Self { server, context, gate, slots, status, status_changed, health, known_since }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -173,7 +171,7 @@ impl ManagedConnection {
             attempt.sent_on(&connection, sent_at);
             let digest = connection.digest(command.program());
             let known_for = if command.is_once() { self.known_for(command.slot()) } else { Duration::ZERO };
-            let times = ServerTimes { known_for, clock_lead: self.clock_lead.get() };
+            let times = ServerTimes { known_for, clock_lead: self.gate.clock_lead() };
             let call = command.for_server(&digest, &self.context.clock, times);
             let result = match &connection.data {
                 _ if is_asking => connection.send_asking(&call, ReplyBound::Script).await,
@@ -222,7 +220,7 @@ impl ManagedConnection {
     fn has_other_edges(&self, error: &CommandError, attempt: &Attempt) -> bool {
         let Some(server_millis) = error.needed_edges() else { return false };
         let lead = server_millis.saturating_mul(1000).cast_signed() - self.context.clock.wall_micros().cast_signed();
-        self.clock_lead.set(lead);
+        self.gate.set_clock_lead(lead);
         !attempt.had_other_edges.replace(true)
     }
 

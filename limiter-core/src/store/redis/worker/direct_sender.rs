@@ -21,7 +21,7 @@ use crate::metrics::BatchSizes;
 use crate::request::CountedReply;
 use crate::store::redis::connection::gate_table::GateTable;
 use crate::store::redis::pipelined::DirectPoll;
-use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, ServerTimes};
 
 /// Sends calls on their callers' threads.
 #[derive(Debug)]
@@ -63,7 +63,8 @@ impl DirectSender {
             // The worker takes the write half back before it records that this server has failed. What is returned here is
             // written.
             sent = Some(self.local.begin_direct(&call.requests, call.counter, keys.first_slot())?);
-            Some(command.with_digest(digest, &self.clock))
+            let times = ServerTimes { clock_lead: gate.clock_lead(), ..ServerTimes::default() };
+            Some(command.for_server(digest, &self.clock, times))
         })?;
         Some(Box::new(DirectCall { gate, command, sent, reply }))
     }
