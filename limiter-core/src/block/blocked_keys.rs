@@ -105,7 +105,6 @@ impl BlockedKeys {
 
     /// Removes the blocks that nothing depends on, from time to time, and in a full shard at least one that ends soon.
     #[cold]
-    #[expect(clippy::mutable_key_type, reason = "the caches of a key are in no hash and no comparison")]
     fn make_room(&self, Shard { blocks, swept_at }: &mut Shard, now: u64) {
         if blocks.len() < self.capacity || now >= swept_at.saturating_add(SWEEP_PAUSE) {
             *swept_at = now;

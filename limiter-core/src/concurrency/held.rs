@@ -48,7 +48,7 @@ impl HeldSlots {
         let slots = other.slots.take();
         match slots {
             Some(slots) if !self.is_empty() => {
-                [slots.first].into_iter().chain(slots.others).for_each(|slot| self.hold(slot))
+                [slots.first].into_iter().chain(slots.others).for_each(|slot| self.hold(slot));
             }
             slots => *self.slots = slots.or(self.slots.take()),
         }
