@@ -17,7 +17,7 @@ pub use held::HeldSlots;
 pub use message::SlotHolder;
 pub use options::LostSlots;
 pub(crate) use options::SlotOptions;
-pub(crate) use returning::free_slots_returned;
+pub(crate) use returning::{free_slots_returned, return_at_the_end};
 pub(crate) use slot_queue::SlotClaim;
 pub(crate) use slot_table::SlotTable;
 #[cfg(feature = "redis")]

@@ -11,7 +11,7 @@ use crate::sync::{Mutex, Seed, lock, seed};
 /// The last block of each key and rule that was blocked lately.
 #[derive(Debug)]
 pub(crate) struct BlockedKeys {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<BlockShard>]>,
     seed: Seed,
     /// The most blocks of a shard. Beyond it one that ends soon goes.
     capacity: usize,
@@ -21,7 +21,7 @@ pub(crate) struct BlockedKeys {
 type Blocks = HashMap<(Key, &'static str), (BlockState, Block), Seed>;
 
 #[derive(Debug)]
-struct Shard {
+struct BlockShard {
     blocks: Blocks,
     /// The time of the last search for blocks that nothing depends on, in milliseconds.
     swept_at: u64,
@@ -40,7 +40,7 @@ impl BlockedKeys {
     pub(crate) fn new(capacity: usize) -> Self {
         let seed = seed();
         let shards = (0..SHARDS)
-            .map(|_| Mutex::new(Shard { blocks: HashMap::with_hasher(seed.clone()), swept_at: 0 }))
+            .map(|_| Mutex::new(BlockShard { blocks: HashMap::with_hasher(seed.clone()), swept_at: 0 }))
             .collect();
         Self { shards, seed, capacity: (capacity.min(MAX_BLOCKS) / SHARDS).max(1) }
     }
@@ -105,7 +105,7 @@ impl BlockedKeys {
 
     /// Removes the blocks that nothing depends on, from time to time, and in a full shard at least one that ends soon.
     #[cold]
-    fn make_room(&self, Shard { blocks, swept_at }: &mut Shard, now: u64) {
+    fn make_room(&self, BlockShard { blocks, swept_at }: &mut BlockShard, now: u64) {
         if blocks.len() < self.capacity || now >= swept_at.saturating_add(SWEEP_PAUSE) {
             *swept_at = now;
             blocks.retain(|_, (state, block)| !state.is_forgotten(*block, now));
@@ -117,7 +117,7 @@ impl BlockedKeys {
         }
     }
 
-    fn shard(&self, key: &Key) -> &Mutex<Shard> {
+    fn shard(&self, key: &Key) -> &Mutex<BlockShard> {
         let hash = self.seed.hash_one(key);
         let index = usize::try_from(hash % SHARDS as u64).unwrap_or(0);
         &self.shards[index]

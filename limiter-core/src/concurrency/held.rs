@@ -11,11 +11,11 @@ use super::slots_of_key::HeldSlot;
 /// comparison, and all else is in functions of its own.
 #[derive(Default)]
 pub struct HeldSlots {
-    slots: ManuallyDrop<Option<Box<SlotsOfCall>>>,
+    slots: ManuallyDrop<Option<Box<SeveralSlots>>>,
 }
 
 /// The slots of a call that holds some.
-struct SlotsOfCall {
+struct SeveralSlots {
     first: HeldSlot,
     /// Few calls have several.
     others: Vec<HeldSlot>,
@@ -39,7 +39,7 @@ impl HeldSlots {
     pub(crate) fn hold(&mut self, slot: HeldSlot) {
         match &mut *self.slots {
             Some(slots) => slots.others.push(slot),
-            None => *self.slots = Some(Box::new(SlotsOfCall { first: slot, others: Vec::new() })),
+            None => *self.slots = Some(Box::new(SeveralSlots { first: slot, others: Vec::new() })),
         }
     }
 

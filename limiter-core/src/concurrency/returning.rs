@@ -16,8 +16,8 @@ static TABLES: PerProcess<Mutex<Vec<Weak<SlotTable>>>> = PerProcess::new();
 const MAX_WAIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Adds the table of a limiter.
-pub(super) fn register(table: &Arc<SlotTable>) {
+/// Adds the table of a limiter, whose free slots are returned at the end of the program.
+pub(crate) fn return_at_the_end(table: &Arc<SlotTable>) {
     let mut tables = lock(TABLES.here());
     tables.retain(|table| table.strong_count() > 0);
     tables.push(Arc::downgrade(table));

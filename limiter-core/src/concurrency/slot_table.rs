@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::returning;
 use super::slots_of_key::{SharedSlots, SlotOutbox, SlotTerms, SlotsOfKey};
 use crate::Key;
 use crate::clock::Clock;
@@ -41,16 +40,6 @@ impl SlotTable {
         let map = |()| Mutex::new(KeyMap { keys: IndexMap::with_hasher(seed.clone()), cursor: 0, known_calls: 0 });
         let maps = [(); MAPS].map(map);
         Self { seed, maps, terms: Arc::new(SlotTerms::new(clock, store)) }
-    }
-
-    /// Creates a table whose free slots are returned at the end of the program.
-    pub(crate) fn registered(clock: Clock, store: Option<SharedSlots>) -> Arc<Self> {
-        let is_shared = store.is_some();
-        let table = Arc::new(Self::new(clock, store));
-        if is_shared {
-            returning::register(&table);
-        }
-        table
     }
 
     /// Returns whether the store keeps slots for this process of which no call runs.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::concurrency::{
     HeldSlot, HeldSlots, QueuedOutcome, QueuedSlot, SharedSlots, SlotClaim, SlotHolder, SlotOutlook, SlotTable,
-    SlotsOfKey,
+    SlotsOfKey, return_at_the_end,
 };
 use crate::decision::{DIRECT_CALL, DecisionContext, Resolution};
 use crate::error::{OnError, Source};
@@ -74,7 +74,13 @@ impl Limiter {
 impl Inside {
     /// The slots of all keys in this process, made by the first call that needs one.
     fn slot_table(&self) -> &SlotTable {
-        self.slots.get_or_init(|| SlotTable::registered(self.clock.clone(), self.shared_slots()))
+        self.slots.get_or_init(|| {
+            let table = Arc::new(SlotTable::new(self.clock.clone(), self.shared_slots()));
+            if table.outbox().is_some() {
+                return_at_the_end(&table);
+            }
+            table
+        })
     }
 
     fn shared_slots(&self) -> Option<SharedSlots> {
