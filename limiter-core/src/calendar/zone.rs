@@ -32,9 +32,9 @@ static UTC: TimeZone = TimeZone::UTC;
 const UTC_NAME: &str = "UTC";
 
 /// The names that were searched, in capitals or not, with their zones or their errors. Users of the program may choose them.
-static NAMES: PerProcess<RwLock<HashMap<Box<str>, Found>>> = PerProcess::new();
+static NAMES: PerProcess<RwLock<HashMap<Box<str>, SearchedZone>>> = PerProcess::new();
 /// The zone of a name, or the message for one that is in no database.
-type Found = Result<Zone, String>;
+type SearchedZone = Result<Zone, String>;
 /// The most names that are kept.
 const MAX_NAMES: usize = 2048;
 /// The longest name that is searched. Those of the database have at most half as many bytes.
