@@ -95,7 +95,7 @@ pub use redis;
 pub use rule::{KeyMatch, Mode, Origin, Rule, RuleInForce, RuleSet};
 pub use site::{Site, sites};
 #[cfg(feature = "redis")]
-pub use store::redis::Credentials;
+pub use store::redis::{Credentials, Instance};
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
 pub use usage::{LimitUsage, Usage};

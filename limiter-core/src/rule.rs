@@ -26,6 +26,8 @@ mod resolved_rule;
 mod levels;
 mod site_cache;
 mod table;
+#[cfg(feature = "redis")]
+mod inventory;
 mod plan;
 #[cfg(feature = "rules")]
 pub(crate) mod text;
@@ -40,6 +42,8 @@ pub use key_match::KeyMatch;
 pub(crate) use key_match::KeyPattern;
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) use levels::check_shared_text;
+#[cfg(feature = "redis")]
+pub(crate) use inventory::RuleInventory;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
 pub(crate) use plan::{

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::metrics;
 use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
 use crate::rule::level_warnings::ImpossibleCost;
+#[cfg(feature = "redis")]
+use crate::rule::RuleInventory;
 use crate::rule::levels::{RuleLevel, RuleLevels};
 use crate::rule::site_cache::{self, CachedSite};
 use crate::rule::{
@@ -37,11 +39,24 @@ pub(crate) struct RuleTable {
 }
 
 /// The part of a table that the log of denials uses too.
-struct RuleState {
+pub(super) struct RuleState {
     impossible_costs: LoggedRules,
     state: Mutex<State>,
     /// The levels in force.
     for_children: ForChildren<RuleLevels>,
+}
+
+#[cfg(feature = "redis")]
+impl RuleState {
+    /// The number of the present state of the rules.
+    pub(super) fn generation(&self) -> u64 {
+        lock(&self.state).generation
+    }
+
+    /// The levels in force.
+    pub(super) fn levels(&self) -> RuleLevels {
+        lock(&self.state).levels.clone()
+    }
 }
 
 impl LoggedLimits for RuleState {
@@ -311,6 +326,12 @@ impl RuleTable {
         };
         let names: BTreeSet<_> = state.levels.names().union(&catalog.names()).copied().collect();
         names.into_iter().map(in_force).collect()
+    }
+
+    /// Returns the inventory of these rules, whatever they become.
+    #[cfg(feature = "redis")]
+    pub(crate) fn inventory(&self) -> RuleInventory {
+        RuleInventory::new(Arc::clone(&self.state), self.declared.clone(), self.switch)
     }
 
     /// Counts a call under a rule that has no limit, and logs the first one.
