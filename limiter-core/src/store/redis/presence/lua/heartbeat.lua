@@ -47,6 +47,11 @@ local function sweep()
   end
 end
 
+if member_before == '' then
+  -- Commands that change nothing. They fail if the user lacks a permission, before anything is written.
+  call('ZREM', members, '')
+  call('HDEL', counts, '')
+end
 if member_before ~= '' and member_before ~= member or members_before then
   call('ZREM', members_before or members, member_before)
 end
@@ -61,7 +66,7 @@ end
 call('ZADD', members, stop, member)
 call('PEXPIRE', members, life)
 count(members, digest)
-if call('SET', swept, '', 'NX', 'PX', life) then
+if call('SET', swept, '', 'NX', 'PX', life) or member_before == '' then
   sweep()
 end
 if text ~= '' then
