@@ -38,12 +38,12 @@ pub(crate) use catalog::Catalog;
 pub(crate) use customer_plan::CustomerPlan;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
+#[cfg(feature = "redis")]
+pub(crate) use inventory::RuleInventory;
 pub use key_match::KeyMatch;
 pub(crate) use key_match::KeyPattern;
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) use levels::check_shared_text;
-#[cfg(feature = "redis")]
-pub(crate) use inventory::RuleInventory;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
 pub(crate) use plan::{

@@ -240,10 +240,12 @@ fn url_of_user(server: &RedisServer) -> String {
 /// The number of commands that the server has refused.
 fn refusals(server: &RedisServer) -> i64 {
     let entries = server.command(&["ACL", "LOG"]).array().into_iter();
-    entries.map(|entry| match &entry.array()[1] {
-        Reply::Integer(count) => *count,
-        other => panic!("{other:?}"),
-    }).sum()
+    entries
+        .map(|entry| match &entry.array()[1] {
+            Reply::Integer(count) => *count,
+            other => panic!("{other:?}"),
+        })
+        .sum()
 }
 
 #[tokio::test]
@@ -274,7 +276,8 @@ async fn documented_permissions_of_heartbeats_are_minimal() {
     let own = eventually_lists(&observer, 1).await[0].id.clone();
     let is_listed = async || instances(&observer).await.iter().any(|instance| instance.id != own);
     let with = |left_out: Option<&str>| {
-        let rules = of_calls.iter().chain(&of_heartbeats).copied().filter(|rule| Some(*rule) != left_out && *rule != "-@all");
+        let rules =
+            of_calls.iter().chain(&of_heartbeats).copied().filter(|rule| Some(*rule) != left_out && *rule != "-@all");
         allow(&server, &rules.collect::<Vec<_>>());
         server.command(&["ACL", "LOG", "RESET"]);
     };
@@ -290,7 +293,10 @@ async fn documented_permissions_of_heartbeats_are_minimal() {
     eventually("listed", is_listed).await;
     let error = limiter.instances().await.expect_err("an operator's permission is missing");
     assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.to_string().ends_with("to list instances the user needs `~rl-live:* +time +hgetall +zrange`"), "{error}");
+    assert!(
+        error.to_string().ends_with("to list instances the user needs `~rl-live:* +time +hgetall +zrange`"),
+        "{error}"
+    );
     drop(limiter);
     eventually("not listed", async || !is_listed().await).await;
     assert_eq!(refusals(&server), 1, "that of the list alone");

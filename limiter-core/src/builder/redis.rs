@@ -4,9 +4,7 @@ use std::fmt;
 #[cfg(feature = "rules")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-#[cfg(feature = "test-util")]
 use std::time::Duration;
-use std::time::SystemTime;
 
 #[cfg(feature = "tls")]
 use crate::Tls;
@@ -18,22 +16,8 @@ use crate::limiter::Backend;
 use crate::metrics::{self, StoreUp};
 use crate::overflow::Overflows;
 use crate::rule::RuleTable;
-use crate::store::redis::{
-    Endpoint, HeartbeatTimes, Options, OwnPresence, PresenceOptions, Provider, RedisStore, Secret,
-};
+use crate::store::redis::{Endpoint, Options, PresenceOptions, Provider, RedisStore, Secret};
 use crate::{Credentials, Error, Limiter};
-
-/// The choice about heartbeats.
-struct PresenceChoice {
-    is_on: bool,
-    times: HeartbeatTimes,
-}
-
-impl Default for PresenceChoice {
-    fn default() -> Self {
-        Self { is_on: true, times: HeartbeatTimes::default() }
-    }
-}
 
 /// The options that only a store on Redis has.
 #[derive(Default)]
@@ -42,7 +26,10 @@ pub(super) struct RedisOptions {
     tls: Option<Tls>,
     provider: Option<Provider>,
     secret: Option<Result<Secret, Error>>,
-    presence: PresenceChoice,
+    /// The limiter writes no heartbeats.
+    is_silent: bool,
+    /// Another interval of heartbeats than the usual one.
+    heartbeat_interval: Option<Duration>,
     /// The limiter follows the shared rules.
     #[cfg(feature = "rules")]
     follows_shared_rules: bool,
@@ -162,7 +149,7 @@ impl Builder {
     /// # Ok::<(), rate_limited::Error>(())
     /// ```
     pub fn presence(mut self, is_on: bool) -> Self {
-        self.redis.presence.is_on = is_on;
+        self.redis.is_silent = !is_on;
         self
     }
 
@@ -171,7 +158,7 @@ impl Builder {
     #[cfg(feature = "test-util")]
     #[doc(hidden)]
     pub fn presence_interval(mut self, interval: Duration) -> Self {
-        self.redis.presence.times = HeartbeatTimes::of_interval(interval);
+        self.redis.heartbeat_interval = Some(interval);
         self
     }
 }
@@ -310,7 +297,7 @@ impl fmt::Debug for RedisOptions {
     /// Omits credentials, certificates and the secret of the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("RedisOptions");
-        debug.field("presence", &self.presence.is_on);
+        debug.field("is_silent", &self.is_silent);
         #[cfg(feature = "rules")]
         debug
             .field("follows_shared_rules", &self.follows_shared_rules)
@@ -323,9 +310,9 @@ impl fmt::Debug for RedisOptions {
 
 impl Builder {
     fn presence_options(&self, rules: &RuleTable) -> PresenceOptions {
-        let PresenceChoice { is_on, times } = self.redis.presence;
-        let own = || OwnPresence { built_at: SystemTime::now(), inventory: Arc::new(rules.inventory()) };
-        PresenceOptions { times, own: is_on.then(own) }
+        let RedisOptions { is_silent, heartbeat_interval, .. } = &self.redis;
+        let inventory = if *is_silent { None } else { Some(Arc::new(rules.inventory()) as _) };
+        PresenceOptions::new(inventory, *heartbeat_interval)
     }
 
     /// Makes a store that is not started yet.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics;
 use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
-use crate::rule::level_warnings::ImpossibleCost;
 #[cfg(feature = "redis")]
 use crate::rule::RuleInventory;
+use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::levels::{RuleLevel, RuleLevels};
 use crate::rule::site_cache::{self, CachedSite};
 use crate::rule::{

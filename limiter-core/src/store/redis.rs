@@ -32,7 +32,7 @@ mod worker_handle;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use naming::Secret;
 pub use presence::Instance;
-pub(crate) use presence::{HeartbeatTimes, InventorySource, OwnPresence, PresenceOptions};
+pub(crate) use presence::{InventorySource, PresenceOptions};
 pub use server::Credentials;
 pub(crate) use server::Provider;
 #[cfg(feature = "tls")]
@@ -130,7 +130,8 @@ impl RedisStore {
     }
 
     fn start_worker(&self, ready: Option<ReadySignal>) -> Result<WorkerHandle, Error> {
-        let Options { deadline, busy_poll, max_in_flight, clock, local, health_observers, presence, .. } = &self.options;
+        let Options { deadline, busy_poll, max_in_flight, clock, local, health_observers, presence, .. } =
+            &self.options;
         let settings = WorkerSettings {
             naming: Arc::clone(&self.naming),
             deadline: *deadline,

@@ -40,43 +40,41 @@ pub(crate) trait InventorySource: fmt::Debug + Send + Sync {
 /// Returns the version of the shared rules in force, 0 before the first one. `None` for a limiter that does not follow them.
 pub(crate) type FollowedVersion = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
-/// The times of heartbeats.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HeartbeatTimes {
-    /// The time from the start of the worker to the first one.
-    first: Duration,
-    interval: Duration,
-    /// The time after which an instance without a further heartbeat has ended.
-    life: Duration,
-}
-
-impl Default for HeartbeatTimes {
-    fn default() -> Self {
-        Self { first: Duration::from_secs(10), interval: Duration::from_secs(5), life: Duration::from_secs(15) }
-    }
-}
-
-impl HeartbeatTimes {
-    /// Returns times in the same proportions for a shorter interval.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn of_interval(interval: Duration) -> Self {
-        Self { first: interval * 2, interval, life: interval * 3 }
-    }
-}
-
 /// The options of a limiter's presence.
 #[derive(Clone, Debug)]
 pub(crate) struct PresenceOptions {
-    pub(crate) times: HeartbeatTimes,
+    interval: Duration,
     /// The limiter's own part. `None` for one that writes no heartbeats.
-    pub(crate) own: Option<OwnPresence>,
+    own: Option<OwnPresence>,
 }
 
 /// The own part of a limiter in its heartbeats.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnPresence {
-    pub(crate) built_at: SystemTime,
-    pub(crate) inventory: Arc<dyn InventorySource>,
+struct OwnPresence {
+    built_at: SystemTime,
+    inventory: Arc<dyn InventorySource>,
+}
+
+/// The usual time between two heartbeats.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+impl PresenceOptions {
+    /// Creates those of a limiter that is built now. One without an inventory writes no heartbeats. `interval` is another one
+    /// than the usual one.
+    pub(crate) fn new(inventory: Option<Arc<dyn InventorySource>>, interval: Option<Duration>) -> Self {
+        let own = inventory.map(|inventory| OwnPresence { built_at: SystemTime::now(), inventory });
+        Self { interval: interval.unwrap_or(INTERVAL), own }
+    }
+
+    /// The time from the start of the worker to the first heartbeat.
+    fn first(&self) -> Duration {
+        2 * self.interval
+    }
+
+    /// The time after which an instance without a further heartbeat has ended.
+    fn life(&self) -> Duration {
+        3 * self.interval
+    }
 }
 
 /// A request for the instances that live.
@@ -98,17 +96,17 @@ pub(crate) struct Presence {
 impl Presence {
     /// Writes heartbeats and lists instances until the store is dropped, and then removes the own instance.
     pub(crate) async fn serve(self, naming: Arc<Naming>, mut calls: mpsc::UnboundedReceiver<InstancesCall>) {
-        let Self { options: PresenceOptions { times, own }, topology, health, followed_version } = self;
-        let server = Rc::new(LiveServer::new(topology, &naming));
-        let own = own.map(|own| {
-            let heartbeat = Rc::new(Heartbeat::new(Rc::clone(&server), own, times.life, health, followed_version));
-            let beats = spawn_local(beat(Rc::clone(&heartbeat), times));
+        let Self { options, topology, health, followed_version } = self;
+        let (server, life) = (Rc::new(LiveServer::new(topology, &naming)), options.life());
+        let own = options.own.clone().map(|own| {
+            let heartbeat = Rc::new(Heartbeat::new(Rc::clone(&server), own, life, health, followed_version));
+            let beats = spawn_local(beat(Rc::clone(&heartbeat), options));
             (heartbeat, beats)
         });
         while let Some(InstancesCall { reply_to }) = calls.recv().await {
             let server = Rc::clone(&server);
             // A caller that was dropped needs no reply.
-            spawn_local(async move { reply_to.send(Listing { server: &server, life: times.life }.read().await) });
+            spawn_local(async move { reply_to.send(Listing { server: &server, life }.read().await) });
         }
         if let Some((heartbeat, beats)) = own {
             beats.abort();
@@ -118,15 +116,12 @@ impl Presence {
 }
 
 /// Writes heartbeats for ever. The next one is due after the reply to the last one.
-async fn beat(heartbeat: Rc<Heartbeat>, HeartbeatTimes { first, interval, .. }: HeartbeatTimes) {
+async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
     // The instances of a fleet may start at once.
-    let spread = interval / 10;
+    let (first, interval, spread) = (options.first(), options.interval, options.interval / 10);
     sleep(random_between(first, first + 2 * spread)).await;
     loop {
         heartbeat.write().await;
         sleep(random_between(interval - spread, interval + spread)).await;
     }
 }
-
-#[cfg(all(test, not(limiter_loom)))]
-mod tests;

@@ -103,7 +103,8 @@ impl Heartbeat {
         let Some(before) = self.written.take() else { return };
         if let Some(node) = self.usable_node() {
             // Otherwise its end comes by itself.
-            let _ = self.run(node, HeartbeatCall { present: None, before: Some(&before), text: "", life: self.life }).await;
+            let _ =
+                self.run(node, HeartbeatCall { present: None, before: Some(&before), text: "", life: self.life }).await;
         }
     }
 

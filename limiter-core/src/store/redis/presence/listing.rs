@@ -110,7 +110,9 @@ fn pairs(reply: Value) -> Vec<(Value, Value)> {
     let mut entries = entries.into_iter();
     while let Some(entry) = entries.next() {
         match entry {
-            Value::Array(pair) => pairs.extend(<[Value; 2]>::try_from(pair).ok().map(|[first, second]| (first, second))),
+            Value::Array(pair) => {
+                pairs.extend(<[Value; 2]>::try_from(pair).ok().map(|[first, second]| (first, second)))
+            }
             first => pairs.extend(entries.next().map(|second| (first, second))),
         }
     }

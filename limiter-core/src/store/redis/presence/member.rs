@@ -101,3 +101,52 @@ fn millis(time: SystemTime) -> u128 {
 fn time(millis: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_millis(millis))
 }
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_read_as_it_was_written() {
+        let built_at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        let identity = Identity::new(built_at);
+        for (rules_version, state) in [(None, "up"), (Some(0), "down"), (Some(u64::MAX), "read_only")] {
+            let member = identity.member(rules_version, state);
+            assert!(member.len() <= MAX_MEMBER_BYTES, "{member}");
+            let read = Instance::parse(member.as_bytes(), 5_000, "digest").expect("a member");
+            assert_eq!((&read.id, &read.host, read.pid), (&identity.id, &identity.host, process::id()));
+            assert_eq!((read.since, read.last_seen), (built_at, UNIX_EPOCH + Duration::from_secs(5)));
+            assert_eq!((read.rules_version, &*read.state, &*read.inventory), (rules_version, state, "digest"));
+            let later = format!("{member} and more");
+            assert_eq!(Instance::parse(later.as_bytes(), 5_000, "digest"), Some(read));
+        }
+        assert_ne!(identity.id, Identity::new(built_at).id);
+    }
+
+    #[test]
+    fn a_text_that_no_limiter_writes_is_none() {
+        let valid = "0123456789abcdef web-1 12 0.1.0 17 3 up";
+        let longest = format!("{valid} {}", "a".repeat(MAX_MEMBER_BYTES));
+        let replaced = |from: &str, to: &str| valid.replacen(from, to, 1);
+        let cases = [
+            String::new(),
+            " ".repeat(9),
+            longest,
+            replaced("0123456789abcdef", "0123456789ABCDEF"),
+            replaced("0123456789abcdef", "0123"),
+            replaced("web-1 ", ""),
+            replaced(" 12 ", " -12 "),
+            replaced(" 17 ", " 18446744073709551615 "),
+            replaced(" 17 ", " 18446744073709551616 "),
+            replaced(" 3 ", " x "),
+            replaced(" up", ""),
+        ];
+        assert!(Instance::parse(valid.as_bytes(), 0, "").is_some());
+        for case in cases.iter().filter(|case| !case.contains("18446744073709551615")) {
+            assert_eq!(Instance::parse(case.as_bytes(), 0, ""), None, "{case}");
+        }
+        assert_eq!(Instance::parse(b"0123456789abcdef \xff 12 0.1.0 17 3 up", 0, ""), None);
+        // A time that the system cannot express is none, or a very late one.
+        let _ = Instance::parse(cases[7].as_bytes(), u64::MAX, "");
+    }
+}

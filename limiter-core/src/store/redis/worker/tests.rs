@@ -14,7 +14,6 @@ use crate::error::Source;
 use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::overflow::Overflows;
-use crate::store::redis::presence::HeartbeatTimes;
 use crate::store::redis::server::Server;
 
 pub(crate) fn settings(clock: Clock) -> WorkerSettings {
@@ -30,7 +29,7 @@ pub(crate) fn settings_with_denials(clock: Clock, denied_for: Duration) -> Worke
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
     let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());
     let has_slot_notices = Arc::default();
-    let (presence, followed_version) = (PresenceOptions { times: HeartbeatTimes::default(), own: None }, no_version());
+    let (presence, followed_version) = (PresenceOptions::new(None, None), no_version());
     WorkerSettings {
         naming,
         deadline,
