@@ -38,8 +38,6 @@ pub(crate) use catalog::Catalog;
 pub(crate) use customer_plan::CustomerPlan;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
-#[cfg(feature = "redis")]
-pub(crate) use inventory::RuleInventory;
 pub use key_match::KeyMatch;
 pub(crate) use key_match::KeyPattern;
 #[cfg(all(feature = "rules", feature = "redis"))]

@@ -31,8 +31,7 @@ impl Limiter {
     /// Nothing changes.
     pub async fn instances(&self) -> Result<Vec<Instance>, Error> {
         let in_memory = || {
-            let problem = "instances must be listed from a store that processes share, got one in this process: write the \
-                           `url` of a Redis";
+            let problem = "the instances must share a store, got one in this process: write the `url` of a Redis";
             Error::new(ErrorKind::Config, problem)
         };
         self.inside().redis().ok_or_else(in_memory)?.instances().await

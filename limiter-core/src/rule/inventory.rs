@@ -1,12 +1,12 @@
 //! The inventory of a limiter: its rules with their keys and limits, without overrides, whose keys may name customers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::rule::levels::RuleLevels;
 use crate::rule::table::RuleState;
-use crate::rule::{KeyText, Mode, RegisteredRule};
+use crate::rule::{KeyText, Mode, RegisteredRule, RuleTable};
 use crate::site::sites;
 use crate::store::redis::InventorySource;
 
@@ -24,11 +24,15 @@ struct OfProgram {
     limits: &'static [&'static str],
 }
 
-impl RuleInventory {
-    pub(super) fn new(state: Arc<RuleState>, declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
-        Self { state, declared, switch }
+impl RuleTable {
+    /// Returns the inventory of these rules, whatever they become.
+    pub(crate) fn inventory(&self) -> RuleInventory {
+        let (state, declared) = self.state_and_declared();
+        RuleInventory { state: Arc::clone(state), declared: declared.clone(), switch: self.switch() }
     }
+}
 
+impl RuleInventory {
     /// The rules of the functions and services of the program, and those that its builder declares.
     fn of_program(&self) -> BTreeMap<String, OfProgram> {
         let mut rules: BTreeMap<_, OfProgram> = BTreeMap::new();
@@ -79,43 +83,31 @@ fn line(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<
     let (mode, origin) = (settings.mode().as_str(), settings.limits_origin());
     format!(
         "{{\"rule\":{},\"keys\":{},\"limits\":{},\"mode\":{},\"origin\":{}}}",
-        JsonText(name),
-        JsonTexts(of_program.keys.iter().map(String::as_str)),
-        JsonTexts(limits.iter().map(String::as_str)),
-        JsonText(mode),
-        JsonText(origin.as_str()),
+        json(name),
+        json_list(of_program.keys.iter().map(String::as_str)),
+        json_list(limits.iter().map(String::as_str)),
+        json(mode),
+        json(origin.as_str()),
     )
 }
 
-/// A text as JSON.
-struct JsonText<'a>(&'a str);
-
-impl fmt::Display for JsonText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for letter in self.0.chars() {
-            match letter {
-                '"' | '\\' => write!(f, "\\{letter}")?,
-                letter if u32::from(letter) < 0x20 => write!(f, "\\u{:04x}", u32::from(letter))?,
-                letter => f.write_char(letter)?,
-            }
+/// Returns a text as JSON.
+fn json(text: &str) -> String {
+    let mut json = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => json.extend(['\\', letter]),
+            letter if u32::from(letter) < 0x20 => json.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => json.push(letter),
         }
-        f.write_char('"')
     }
+    json.push('"');
+    json
 }
 
-/// Texts as a list in JSON.
-struct JsonTexts<I>(I);
-
-impl<'a, I: Iterator<Item = &'a str> + Clone> fmt::Display for JsonTexts<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_char('[')?;
-        for (index, text) in self.0.clone().enumerate() {
-            f.write_str(if index == 0 { "" } else { "," })?;
-            JsonText(text).fmt(f)?;
-        }
-        f.write_char(']')
-    }
+/// Returns texts as a list in JSON.
+fn json_list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    format!("[{}]", texts.map(json).collect::<Vec<_>>().join(","))
 }
 
 impl fmt::Debug for RuleInventory {
@@ -136,11 +128,12 @@ mod tests {
     #[test]
     fn an_inventory_has_rules_keys_and_limits_and_no_override() {
         let customer = KeyMatch::parts([("user", "customer 42")]);
-        let rule = Rule::new().limit("5/10s".parse().expect("a limit")).key("a\"b:{user}");
+        let rule = Rule { key: Some("a\"b:{user}".into()), ..Rule::new() }.limit("5/10s".parse().expect("a limit"));
         let rule = rule.overriding(customer, Rule::new().limit("7/10s".parse().expect("a limit")));
         let limiter = Limiter::builder().url("memory:").rule("getId", rule).declare("other").build().expect("valid");
         let found = lines(&limiter);
-        let expected = r#"{"rule":"getId","keys":["a\"b:{user}"],"limits":["5/10s"],"mode":"on","origin":"builder"}"#;
+        let expected =
+            r#"{"rule":"getId","keys":["a\"b:{user}"],"limits":["5/10s"],"mode":"enforce","origin":"builder"}"#;
         assert!(found.iter().any(|line| line == expected), "{found:?}");
         assert!(found.iter().any(|line| line.starts_with(r#"{"rule":"other","keys":[]"#)), "{found:?}");
         assert!(!found.iter().any(|line| line.contains("customer") || line.contains("7/10s")), "{found:?}");

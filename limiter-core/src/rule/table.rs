@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics;
 use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
-#[cfg(feature = "redis")]
-use crate::rule::RuleInventory;
 use crate::rule::level_warnings::ImpossibleCost;
 use crate::rule::levels::{RuleLevel, RuleLevels};
 use crate::rule::site_cache::{self, CachedSite};
@@ -328,10 +326,10 @@ impl RuleTable {
         names.into_iter().map(in_force).collect()
     }
 
-    /// Returns the inventory of these rules, whatever they become.
+    /// The state that outlives the table, and the names that the builder declares.
     #[cfg(feature = "redis")]
-    pub(crate) fn inventory(&self) -> RuleInventory {
-        RuleInventory::new(Arc::clone(&self.state), self.declared.clone(), self.switch)
+    pub(super) fn state_and_declared(&self) -> (&Arc<RuleState>, &BTreeSet<String>) {
+        (&self.state, &self.declared)
     }
 
     /// Counts a call under a rule that has no limit, and logs the first one.

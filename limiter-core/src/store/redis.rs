@@ -44,7 +44,7 @@ use busy_polling::usable_limit;
 use endpoint::{ReadySignal, worker_stopped};
 use health::HealthBoard;
 use naming::{Naming, RedisKeys};
-use presence::{FollowedVersion, InstancesCall};
+use presence::FollowedVersion;
 use script::action::Action;
 #[cfg(test)]
 pub(crate) use script::slots::model::StoredSlots;
@@ -163,7 +163,7 @@ impl RedisStore {
     /// The failure of the store.
     pub(crate) async fn instances(&self) -> Result<Vec<Instance>, Error> {
         let (reply_to, reply) = oneshot::channel();
-        self.worker()?.send_instances_call(InstancesCall { reply_to });
+        self.worker()?.send_instances_call(reply_to);
         AtHome::new(unconstrained(reply)).await?.unwrap_or_else(|_| Err(worker_stopped()))
     }
 

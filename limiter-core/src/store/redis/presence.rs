@@ -44,15 +44,9 @@ pub(crate) type FollowedVersion = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 #[derive(Clone, Debug)]
 pub(crate) struct PresenceOptions {
     interval: Duration,
-    /// The limiter's own part. `None` for one that writes no heartbeats.
-    own: Option<OwnPresence>,
-}
-
-/// The own part of a limiter in its heartbeats.
-#[derive(Clone, Debug)]
-struct OwnPresence {
     built_at: SystemTime,
-    inventory: Arc<dyn InventorySource>,
+    /// `None` for a limiter that writes no heartbeats.
+    inventory: Option<Arc<dyn InventorySource>>,
 }
 
 /// The usual time between two heartbeats.
@@ -62,8 +56,7 @@ impl PresenceOptions {
     /// Creates those of a limiter that is built now. One without an inventory writes no heartbeats. `interval` is another one
     /// than the usual one.
     pub(crate) fn new(inventory: Option<Arc<dyn InventorySource>>, interval: Option<Duration>) -> Self {
-        let own = inventory.map(|inventory| OwnPresence { built_at: SystemTime::now(), inventory });
-        Self { interval: interval.unwrap_or(INTERVAL), own }
+        Self { interval: interval.unwrap_or(INTERVAL), built_at: SystemTime::now(), inventory }
     }
 
     /// The time from the start of the worker to the first heartbeat.
@@ -77,10 +70,8 @@ impl PresenceOptions {
     }
 }
 
-/// A request for the instances that live.
-pub(crate) struct InstancesCall {
-    pub(crate) reply_to: oneshot::Sender<Result<Vec<Instance>, Error>>,
-}
+/// A request for the instances that live: the way of the reply.
+pub(crate) type InstancesCall = oneshot::Sender<Result<Vec<Instance>, Error>>;
 
 /// The longest wait for the removal of an instance whose limiter has ended.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -98,12 +89,19 @@ impl Presence {
     pub(crate) async fn serve(self, naming: Arc<Naming>, mut calls: mpsc::UnboundedReceiver<InstancesCall>) {
         let Self { options, topology, health, followed_version } = self;
         let (server, life) = (Rc::new(LiveServer::new(topology, &naming)), options.life());
-        let own = options.own.clone().map(|own| {
-            let heartbeat = Rc::new(Heartbeat::new(Rc::clone(&server), own, life, health, followed_version));
+        let own = options.inventory.clone().map(|inventory| {
+            let heartbeat = Rc::new(Heartbeat::new(
+                Rc::clone(&server),
+                options.built_at,
+                inventory,
+                life,
+                health,
+                followed_version,
+            ));
             let beats = spawn_local(beat(Rc::clone(&heartbeat), options));
             (heartbeat, beats)
         });
-        while let Some(InstancesCall { reply_to }) = calls.recv().await {
+        while let Some(reply_to) = calls.recv().await {
             let server = Rc::clone(&server);
             // A caller that was dropped needs no reply.
             spawn_local(async move { reply_to.send(Listing { server: &server, life }.read().await) });

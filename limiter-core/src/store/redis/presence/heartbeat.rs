@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 
 use super::member::Identity;
 use super::owner::{LiveServer, SendError};
-use super::{FollowedVersion, InventorySource, OwnPresence};
+use super::{FollowedVersion, InventorySource};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::health::HealthBoard;
@@ -37,7 +37,7 @@ pub(super) struct Heartbeat {
     /// The version of the inventory, and its digest then.
     known_digest: RefCell<Option<((u64, usize), String)>>,
     /// What the last heartbeat has written, or may have.
-    written: RefCell<Option<Written>>,
+    written: RefCell<Option<WrittenMember>>,
     /// The digest of the script, once a server has loaded it.
     script_digest: RefCell<Option<Rc<str>>>,
     /// The connection on which the user lacks a permission.
@@ -47,7 +47,7 @@ pub(super) struct Heartbeat {
 
 /// A member, and the digest of its inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct WrittenMember {
     pub(super) member: String,
     pub(super) inventory: String,
 }
@@ -55,7 +55,8 @@ pub(super) struct Written {
 impl Heartbeat {
     pub(super) fn new(
         server: Rc<LiveServer>,
-        OwnPresence { built_at, inventory }: OwnPresence,
+        built_at: SystemTime,
+        inventory: Arc<dyn InventorySource>,
         life: Duration,
         health: Arc<HealthBoard>,
         followed_version: FollowedVersion,
@@ -80,7 +81,7 @@ impl Heartbeat {
         let inventory = self.inventory_digest().await;
         let Some(node) = self.usable_node() else { return };
         let member = self.identity.member((self.followed_version)(), self.health.health().state.as_str());
-        let present = Written { member, inventory };
+        let present = WrittenMember { member, inventory };
         // Its reply may be lost.
         let before = self.written.replace(Some(present.clone()));
         let call = HeartbeatCall { present: Some(&present), before: before.as_ref(), text: "", life: self.life };
@@ -207,8 +208,8 @@ fn digest(text: &str) -> String {
 #[derive(Clone, Copy)]
 pub(super) struct HeartbeatCall<'a> {
     /// `None` for an instance that has ended.
-    pub(super) present: Option<&'a Written>,
-    pub(super) before: Option<&'a Written>,
+    pub(super) present: Option<&'a WrittenMember>,
+    pub(super) before: Option<&'a WrittenMember>,
     /// The text of the inventory; empty if the store should have it.
     pub(super) text: &'a str,
     pub(super) life: Duration,
@@ -220,7 +221,7 @@ impl HeartbeatCall<'_> {
         let keys = &server.keys;
         let inventory = present.or(before).map_or("", |written| &*written.inventory);
         let moved_from = before.filter(|before| before.inventory != inventory);
-        let member = |written: Option<&Written>| written.map_or(String::new(), |written| written.member.clone());
+        let member = |written: Option<&WrittenMember>| written.map_or(String::new(), |written| written.member.clone());
         let mut command = redis::cmd("EVALSHA");
         command.arg(script).arg(4 + usize::from(moved_from.is_some()));
         command.arg(keys.members(inventory)).arg(keys.counts()).arg(keys.inventory(inventory)).arg(keys.swept());
