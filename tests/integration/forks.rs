@@ -299,7 +299,7 @@ fn child_is_an_instance_of_its_own_from_its_first_call_on() {
     let child = fork(|| {
         let is_admitted = admitted(limiter.check_blocking(&key("a"), &limit("5/h"))).is_some();
         thread::sleep(30 * INTERVAL);
-        i32::from(!is_admitted)
+        u8::from(!is_admitted)
     });
     wait_for(2);
     let (mut of_parent, of_child): (Vec<_>, Vec<_>) =
