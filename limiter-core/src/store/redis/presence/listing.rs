@@ -111,7 +111,7 @@ fn pairs(reply: Value) -> Vec<(Value, Value)> {
     while let Some(entry) = entries.next() {
         match entry {
             Value::Array(pair) => {
-                pairs.extend(<[Value; 2]>::try_from(pair).ok().map(|[first, second]| (first, second)))
+                pairs.extend(<[Value; 2]>::try_from(pair).ok().map(|[first, second]| (first, second)));
             }
             first => pairs.extend(entries.next().map(|second| (first, second))),
         }
