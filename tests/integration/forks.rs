@@ -278,7 +278,7 @@ fn child_forked_in_an_outage_reconnects() {
 fn child_is_an_instance_of_its_own_from_its_first_call_on() {
     const INTERVAL: Duration = Duration::from_millis(100);
     let server = RedisServer::start();
-    let limiter = builder_for(&server).presence_interval(INTERVAL).build().expect("valid");
+    let limiter = builder_for(&server).presence(true).presence_interval(INTERVAL).build().expect("valid");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let instances = || runtime.block_on(limiter.instances()).unwrap_or_default();
     let wait_for = |number: usize| {
