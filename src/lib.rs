@@ -79,7 +79,7 @@ pub use limiter_core::{
 pub use limiter_core::{Anchor, Period};
 
 #[cfg(feature = "redis")]
-pub use limiter_core::{Credentials, redis};
+pub use limiter_core::{Credentials, Instance, redis};
 
 #[cfg(feature = "tls")]
 pub use limiter_core::Tls;

@@ -88,6 +88,8 @@ pub(crate) enum Subcommand {
     /// Show and change the shared rules
     #[command(subcommand)]
     Rules(RulesCommand),
+    /// List the limiters that share the store, by their heartbeats
+    Instances,
     /// Examine the store: connection, permissions, eviction, clock, latency
     Doctor(DoctorArguments),
     /// Measure decisions per second and their latencies

@@ -87,7 +87,7 @@ impl Connection {
 
     /// Returns the builder of a limiter with these options. Failures of the store are errors.
     pub(crate) fn builder(&self) -> Builder {
-        let mut builder = Limiter::builder().url(&self.url).on_error(OnError::Raise).deadline(DEADLINE);
+        let mut builder = Limiter::builder().url(&self.url).on_error(OnError::Raise).deadline(DEADLINE).presence(false);
         if let Some(prefix) = &self.prefix {
             builder = builder.prefix(prefix);
         }

@@ -15,6 +15,7 @@ mod cluster;
 mod connect;
 mod deployment;
 mod finding;
+mod heartbeats;
 mod latency;
 mod memory;
 mod node;
@@ -94,6 +95,7 @@ async fn run_all(connection: &Connection) -> Result<Results, Failure> {
         None => Finding::no_connection(),
     };
     results.push(("rules", rules));
+    results.push(("heartbeats", heartbeats::check(&servers, connection.prefix()).await));
     results.push(("notices", notices::check(&servers, connection.prefix()).await));
     Ok(results)
 }

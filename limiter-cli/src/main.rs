@@ -13,12 +13,14 @@ mod failure;
 mod output;
 mod bounded_input;
 mod duration_text;
+mod time_text;
 mod suggestion;
 mod connection;
 mod client_network;
 mod key_argument;
 mod decide;
 mod rules;
+mod instances;
 mod doctor;
 mod bench;
 mod completions;
@@ -75,6 +77,10 @@ async fn dispatch(Arguments { global, command }: Arguments, output: &mut Output)
             decide::reset(&arguments, &connection, output).await
         }
         Subcommand::Rules(arguments) => rules::run(arguments, &global, output).await,
+        Subcommand::Instances => {
+            let connection = Connection::from_arguments(&global, output)?;
+            instances::run(&connection, output).await
+        }
         Subcommand::Doctor(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;
             doctor::run(&arguments, &connection, output).await

@@ -16,7 +16,6 @@ mod diff_text;
 mod validity;
 mod idle_overrides;
 mod author;
-mod time_text;
 mod confirmation;
 mod reading;
 mod publication;

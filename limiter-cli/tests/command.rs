@@ -7,6 +7,8 @@ mod support;
 mod bad_input;
 #[path = "command/checks.rs"]
 mod checks;
+#[path = "command/instances.rs"]
+mod instances;
 #[path = "command/manuals.rs"]
 mod manuals;
 #[path = "command/outputs.rs"]

@@ -12,7 +12,7 @@ mod permissions;
 #[path = "doctor/servers.rs"]
 mod servers;
 
-const CHECKS: [&str; 13] = [
+const CHECKS: [&str; 14] = [
     "connect",
     "version",
     "scripts",
@@ -25,6 +25,7 @@ const CHECKS: [&str; 13] = [
     "cluster",
     "sentinel",
     "rules",
+    "heartbeats",
     "notices",
 ];
 

@@ -94,8 +94,8 @@ pub use receipt::Receipt;
 pub use redis;
 pub use rule::{KeyMatch, Mode, Origin, Rule, RuleInForce, RuleSet};
 pub use site::{Site, sites};
-#[cfg(feature = "redis")]
-pub use store::redis::Credentials;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
+#[cfg(feature = "redis")]
+pub use store::redis::{Credentials, Instance};
 pub use usage::{LimitUsage, Usage};

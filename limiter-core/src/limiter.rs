@@ -39,6 +39,8 @@ mod named;
 mod rules;
 #[cfg(all(feature = "rules", feature = "redis"))]
 mod shared_rules;
+#[cfg(feature = "redis")]
+mod presence;
 pub(crate) mod wait_queue;
 
 pub use enter::{Entered, Entry};

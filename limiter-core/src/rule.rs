@@ -26,6 +26,8 @@ mod resolved_rule;
 mod levels;
 mod site_cache;
 mod table;
+#[cfg(feature = "redis")]
+mod inventory;
 mod plan;
 #[cfg(feature = "rules")]
 pub(crate) mod text;

@@ -205,10 +205,19 @@ impl RedisServer {
         self.config.client(REPLY_TIMEOUT)
     }
 
-    /// Returns all keys, sorted.
+    /// Returns all keys, sorted, without those of heartbeats. A limiter writes these from a while after its start on.
     #[track_caller]
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
+        let mut keys = self.all_keys();
+        keys.retain(|key| !key.contains("-live:{"));
+        keys
+    }
+
+    /// Returns all keys, sorted.
+    #[track_caller]
+    #[must_use]
+    pub fn all_keys(&self) -> Vec<String> {
         let replies = self.command(&["KEYS", "*"]).array();
         let mut keys: Vec<_> =
             replies.into_iter().map(|key| String::from_utf8_lossy(&key.bytes()).into_owned()).collect();

@@ -61,6 +61,7 @@ cases!(
     child_follows_the_shared_rules,
     child_forked_in_an_outage_reconnects,
     child_has_its_own_health,
+    child_is_an_instance_of_its_own_from_its_first_call_on,
     call_started_before_the_fork_fails_in_the_child,
     call_with_a_shadow_rule_ends_in_the_child_by_its_policy,
     wait_started_before_the_fork_fails_in_the_child,
@@ -274,6 +275,41 @@ fn child_forked_in_an_outage_reconnects() {
 }
 
 /// The parent's connection is down and stays so. The child connects by itself, without a call.
+fn child_is_an_instance_of_its_own_from_its_first_call_on() {
+    const INTERVAL: Duration = Duration::from_millis(100);
+    let server = RedisServer::start();
+    let limiter = builder_for(&server).presence(true).presence_interval(INTERVAL).build().expect("valid");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let instances = || runtime.block_on(limiter.instances()).unwrap_or_default();
+    let wait_for = |number: usize| {
+        let began = Instant::now();
+        while instances().len() != number {
+            assert!(began.elapsed() < CHILD_TIMEOUT, "{:?}", instances());
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(1);
+    let silent = fork(|| {
+        thread::sleep(6 * INTERVAL);
+        0
+    });
+    thread::sleep(5 * INTERVAL);
+    assert_eq!(instances().len(), 1, "a child without a call");
+    assert_eq!(silent.wait_timeout(CHILD_TIMEOUT), Ended::Returned(0));
+    let child = fork(|| {
+        let is_admitted = admitted(limiter.check_blocking(&key("a"), &limit("5/h"))).is_some();
+        thread::sleep(30 * INTERVAL);
+        u8::from(!is_admitted)
+    });
+    wait_for(2);
+    let (mut of_parent, of_child): (Vec<_>, Vec<_>) =
+        instances().into_iter().partition(|instance| instance.pid == process::id());
+    let (parent, of_child) = (of_parent.pop().expect("the parent's"), of_child.first().expect("the child's").clone());
+    assert_ne!(parent.id, of_child.id);
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(0));
+    wait_for(1);
+}
+
 fn child_has_its_own_health() {
     static CHANGES_BY: AtomicU32 = AtomicU32::new(0);
 

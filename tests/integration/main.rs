@@ -41,6 +41,7 @@ mod oracle;
 mod outage;
 mod overflow;
 mod plans;
+mod presence;
 mod processes;
 mod receipts;
 mod recipes;

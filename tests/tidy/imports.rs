@@ -44,6 +44,7 @@ const ORDER: &[&str] = &[
     "store::redis::endpoint",
     "store::redis::connection",
     "store::redis::shared_rules",
+    "store::redis::presence",
     "store::redis::worker",
     "store::redis::worker_handle",
     "store::redis",

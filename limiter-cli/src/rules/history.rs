@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::line_diff::{DiffLine, diff};
 use super::list::version_json;
 use super::publication::Publication;
-use super::{reading, time_text};
+use super::reading;
 use crate::arguments::{HistoryArguments, RollbackArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, visible};
+use crate::time_text;
 
 /// The versions that the store keeps.
 const KEPT_VERSIONS: usize = 100;

@@ -5,12 +5,13 @@ use rate_limited::Published;
 use serde_json::{Map, Value, json};
 use toml_edit::{Item, TableLike};
 
+use super::rule_edit;
 use super::rule_edit::{LimitText, OverrideKeys, overrides};
 use super::rule_text::{OVERRIDE, PLANS, RuleText};
-use super::{rule_edit, time_text};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, Style, visible};
+use crate::time_text;
 
 /// The most values of a part that the table has.
 const MAX_VALUES: usize = 3;

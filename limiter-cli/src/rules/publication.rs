@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 
 use super::new_counts::NewCounts;
 use super::rule_text::RuleText;
-use super::{author, confirmation, diff_text, new_counts, reading, time_text, validity};
+use super::{author, confirmation, diff_text, new_counts, reading, validity};
 use crate::arguments::ChangeArguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, Style, visible};
+use crate::time_text;
 
 /// The largest number of changed lines that are shown after a change.
 const MAX_SHOWN_LINES: usize = 60;

@@ -9,7 +9,9 @@ fn each_shell_has_completions_and_each_command_a_page() {
         assert!(script.contains("rollback"), "{shell}");
     }
     let pages = limiter("", &["man"]).ok();
-    for name in ["limiter", "limiter-check", "limiter-rules", "limiter-rules-set", "limiter-doctor"] {
+    for name in
+        ["limiter", "limiter-check", "limiter-rules", "limiter-rules-set", "limiter-instances", "limiter-doctor"]
+    {
         assert!(pages.contains(&format!("\n.TH {name} 1")), "{name}");
     }
 }

@@ -109,6 +109,27 @@ fn a_database_needs_select() {
 }
 
 #[test]
+fn limiters_need_permissions_for_heartbeats() {
+    let server = server();
+    let (needed, heartbeats) = (documented_rules("limiter"), documented_rules("live"));
+    let beside: Vec<_> = heartbeats.iter().copied().filter(|rule| !needed.contains(rule)).collect();
+    let all = [&needed[..], &beside[..]].concat();
+    set_rules(&server, &all);
+    doctor(&server.url()).assert("heartbeats", "ok", "a limiter of this user is listed", "");
+    assert!(!server.all_keys().iter().any(|key| key.contains("-live:")), "nothing is written");
+    for rule in &beside {
+        set_rules(&server, &without(&all, rule));
+        let findings = doctor(&server.url());
+        findings.assert_fails_only(&[]);
+        let missing = format!("the user lacks {rule}: its limiters are not listed as instances");
+        findings.assert("heartbeats", "warn", &missing, &format!("`ACL SETUSER app {rule}`, or "));
+    }
+    set_rules(&server, &needed);
+    let missing = format!("the user lacks {}: ", beside.join(" "));
+    doctor(&server.url()).assert("heartbeats", "warn", &missing, &beside.join(" "));
+}
+
+#[test]
 fn processes_that_wait_for_slots_need_permissions_for_notices() {
     let server = server();
     let (needed, notices) = (documented_rules("limiter"), ["&rl:notices:*", "+publish", "+subscribe"]);

@@ -66,7 +66,7 @@ impl Recipe {
     /// Makes what the limiter has in this process. A store on Redis starts at its first call. `parents` are the ids of the
     /// limiter in the parents of this process.
     fn inside(self: Arc<Self>, rules: RuleTable, parents: Vec<LimiterId>) -> Inside {
-        let (backend, overflows) = self.backend(!parents.is_empty());
+        let (backend, overflows) = self.backend(&rules, !parents.is_empty());
         let Builder { ref observers, exposes_keys, ref clock, .. } = self.options;
         let mut observers = observers.clone();
         observers.attach_overflow(overflows);
@@ -107,7 +107,11 @@ impl Recipe {
     }
 
     /// Makes the store, and the counter of the keys that share a counter there.
-    fn backend(&self, is_in_child: bool) -> (Backend, Arc<Overflows>) {
+    fn backend(
+        &self,
+        #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "of heartbeats"))] rules: &RuleTable,
+        is_in_child: bool,
+    ) -> (Backend, Arc<Overflows>) {
         let options = &self.options;
         let memory = || MemoryStore::new(options.max_keys, options.clock.clone(), Source::Store);
         match &self.store {
@@ -129,7 +133,9 @@ impl Recipe {
                 (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store)), local)), overflows)
             }
             #[cfg(feature = "redis")]
-            StoreRecipe::Redis(endpoint, secret) => options.redis_backend(endpoint, secret.as_ref(), is_in_child),
+            StoreRecipe::Redis(endpoint, secret) => {
+                options.redis_backend(endpoint, secret.as_ref(), rules, is_in_child)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 #[cfg(feature = "rules")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use crate::Tls;
@@ -14,7 +15,8 @@ use crate::health::HealthState;
 use crate::limiter::Backend;
 use crate::metrics::{self, StoreUp};
 use crate::overflow::Overflows;
-use crate::store::redis::{Endpoint, Options, Provider, RedisStore, Secret};
+use crate::rule::RuleTable;
+use crate::store::redis::{Endpoint, Options, PresenceOptions, Provider, RedisStore, Secret};
 use crate::{Credentials, Error, Limiter};
 
 /// The options that only a store on Redis has.
@@ -24,6 +26,10 @@ pub(super) struct RedisOptions {
     tls: Option<Tls>,
     provider: Option<Provider>,
     secret: Option<Result<Secret, Error>>,
+    /// The limiter writes no heartbeats.
+    is_silent: bool,
+    /// Another interval of heartbeats than the usual one.
+    heartbeat_interval: Option<Duration>,
     /// The limiter follows the shared rules.
     #[cfg(feature = "rules")]
     follows_shared_rules: bool,
@@ -122,6 +128,37 @@ impl Builder {
     /// ```
     pub fn hash_keys(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.redis.secret = Some(Secret::new(secret.as_ref()));
+        self
+    }
+
+    /// Sets whether the limiter writes a heartbeat into its store every 5 s, from 10 s after its start on. Default: it does.
+    /// [`Limiter::instances`] and the command `limiter instances` list the limiters that write some.
+    ///
+    /// A heartbeat has a random id, the names of host and process, the start, the versions of the limiter and of its
+    /// [shared rules](Builder::shared_rules), and the state of its store. Beside it are the rules with their keys and
+    /// limits, without overrides. All of it expires after 15 s, and a limiter that is dropped removes its own. No call waits
+    /// for a heartbeat, and one that fails is no failure of the store.
+    ///
+    /// The user needs more permissions for it, which docs/live.md lists. Without them the log has one warning.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").presence(false).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn presence(mut self, is_on: bool) -> Self {
+        self.redis.is_silent = !is_on;
+        self
+    }
+
+    /// Shortens the interval of heartbeats, the time before the first one and the life of an instance, for tests of this
+    /// project.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    pub fn presence_interval(mut self, interval: Duration) -> Self {
+        self.redis.heartbeat_interval = Some(interval);
         self
     }
 }
@@ -260,6 +297,7 @@ impl fmt::Debug for RedisOptions {
     /// Omits credentials, certificates and the secret of the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("RedisOptions");
+        debug.field("is_silent", &self.is_silent);
         #[cfg(feature = "rules")]
         debug
             .field("follows_shared_rules", &self.follows_shared_rules)
@@ -271,11 +309,18 @@ impl fmt::Debug for RedisOptions {
 // The store of a limiter, and its start.
 
 impl Builder {
+    fn presence_options(&self, rules: &RuleTable) -> PresenceOptions {
+        let RedisOptions { is_silent, heartbeat_interval, .. } = &self.redis;
+        let inventory = if *is_silent { None } else { Some(Arc::new(rules.inventory()) as _) };
+        PresenceOptions::new(inventory, *heartbeat_interval)
+    }
+
     /// Makes a store that is not started yet.
     pub(super) fn redis_backend(
         &self,
         endpoint: &Endpoint,
         secret: Option<&Secret>,
+        rules: &RuleTable,
         is_in_child: bool,
     ) -> (Backend, Arc<Overflows>) {
         let options = self.local_options(endpoint.slots(), is_in_child);
@@ -295,6 +340,7 @@ impl Builder {
             clock: self.clock.clone(),
             local: Arc::clone(&local),
             health_observers: Arc::new(health_observers),
+            presence: self.presence_options(rules),
         };
         let store = Box::new(RedisStore::new(endpoint.clone_without_state(), options));
         let guard = Guard::new(RemoteStore::Redis(store), local).with_store_up(store_up);

@@ -273,7 +273,7 @@ impl RuleLevels {
     }
 
     /// The key that a set of rules states for a rule.
-    fn key_of(&self, name: &str) -> Option<&str> {
+    pub(crate) fn key_of(&self, name: &str) -> Option<&str> {
         self.levels_of(name).find_map(|(_, rule)| rule.rule.key.as_deref())
     }
 

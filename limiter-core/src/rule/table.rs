@@ -37,11 +37,24 @@ pub(crate) struct RuleTable {
 }
 
 /// The part of a table that the log of denials uses too.
-struct RuleState {
+pub(super) struct RuleState {
     impossible_costs: LoggedRules,
     state: Mutex<State>,
     /// The levels in force.
     for_children: ForChildren<RuleLevels>,
+}
+
+#[cfg(feature = "redis")]
+impl RuleState {
+    /// The number of the present state of the rules.
+    pub(super) fn generation(&self) -> u64 {
+        lock(&self.state).generation
+    }
+
+    /// The levels in force.
+    pub(super) fn levels(&self) -> RuleLevels {
+        lock(&self.state).levels.clone()
+    }
 }
 
 impl LoggedLimits for RuleState {
@@ -311,6 +324,12 @@ impl RuleTable {
         };
         let names: BTreeSet<_> = state.levels.names().union(&catalog.names()).copied().collect();
         names.into_iter().map(in_force).collect()
+    }
+
+    /// The state that outlives the table, and the names that the builder declares.
+    #[cfg(feature = "redis")]
+    pub(super) fn state_and_declared(&self) -> (&Arc<RuleState>, &BTreeSet<String>) {
+        (&self.state, &self.declared)
     }
 
     /// Counts a call under a rule that has no limit, and logs the first one.

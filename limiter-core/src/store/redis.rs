@@ -25,11 +25,14 @@ mod endpoint;
 mod connection;
 #[cfg(feature = "rules")]
 mod shared_rules;
+mod presence;
 mod worker;
 mod worker_handle;
 
 pub(crate) use endpoint::Endpoint;
 pub(crate) use naming::Secret;
+pub use presence::Instance;
+pub(crate) use presence::{InventorySource, PresenceOptions};
 pub use server::Credentials;
 pub(crate) use server::Provider;
 #[cfg(feature = "tls")]
@@ -38,11 +41,10 @@ pub use server::Tls;
 pub(crate) use shared_rules::{CachedText, NewText, PublishedText, SharedTextObserver, StoredText, StoredVersion};
 
 use busy_polling::usable_limit;
-use endpoint::ReadySignal;
-#[cfg(feature = "rules")]
-use endpoint::worker_stopped;
+use endpoint::{ReadySignal, worker_stopped};
 use health::HealthBoard;
 use naming::{Naming, RedisKeys};
+use presence::FollowedVersion;
 use script::action::Action;
 #[cfg(test)]
 pub(crate) use script::slots::model::StoredSlots;
@@ -54,9 +56,7 @@ use worker::{Renewal, WorkerSettings};
 use worker_handle::WorkerHandle;
 
 use once_cell::sync::OnceCell;
-#[cfg(feature = "rules")]
 use tokio::sync::oneshot;
-#[cfg(feature = "rules")]
 use tokio::task::unconstrained;
 
 use crate::clock::Clock;
@@ -65,7 +65,6 @@ use crate::health::{Health, HealthObservers, HealthState};
 use crate::local::{Local, StoreTicket};
 use crate::metrics::BatchSizes;
 use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, Settlement, StoreFailure};
-#[cfg(feature = "rules")]
 use crate::sync::process::AtHome;
 use crate::{Error, Key};
 
@@ -79,7 +78,7 @@ pub(crate) struct RedisStore {
     options: Options,
     /// The user of the shared rules, once the limiter follows them.
     #[cfg(feature = "rules")]
-    rules_observer: OnceLock<Arc<dyn SharedTextObserver>>,
+    rules_observer: Arc<OnceLock<Arc<dyn SharedTextObserver>>>,
 }
 
 /// The options of a store, and what it shares with its limiter.
@@ -95,6 +94,7 @@ pub(crate) struct Options {
     pub(crate) clock: Clock,
     pub(crate) local: Arc<Local>,
     pub(crate) health_observers: Arc<HealthObservers>,
+    pub(crate) presence: PresenceOptions,
 }
 
 impl RedisStore {
@@ -107,7 +107,7 @@ impl RedisStore {
             naming,
             options,
             #[cfg(feature = "rules")]
-            rules_observer: OnceLock::new(),
+            rules_observer: Arc::default(),
         }
     }
 
@@ -130,7 +130,8 @@ impl RedisStore {
     }
 
     fn start_worker(&self, ready: Option<ReadySignal>) -> Result<WorkerHandle, Error> {
-        let Options { deadline, busy_poll, max_in_flight, clock, local, health_observers, .. } = &self.options;
+        let Options { deadline, busy_poll, max_in_flight, clock, local, health_observers, presence, .. } =
+            &self.options;
         let settings = WorkerSettings {
             naming: Arc::clone(&self.naming),
             deadline: *deadline,
@@ -140,8 +141,30 @@ impl RedisStore {
             health: Arc::new(HealthBoard::new(self.endpoint.to_string(), health_observers)),
             batch_sizes: BatchSizes::new(),
             has_slot_notices: Arc::default(),
+            presence: presence.clone(),
+            followed_version: self.followed_version(),
         };
         WorkerHandle::start(&self.endpoint, settings, *max_in_flight, ready)
+    }
+
+    /// Returns a function that returns the version of the shared rules in force, if the limiter follows them.
+    fn followed_version(&self) -> FollowedVersion {
+        #[cfg(feature = "rules")]
+        let observer = Arc::clone(&self.rules_observer);
+        #[cfg(feature = "rules")]
+        return Arc::new(move || observer.get().map(|observer| observer.version()));
+        #[cfg(not(feature = "rules"))]
+        Arc::new(|| None)
+    }
+
+    /// Lists the limiters that write heartbeats.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    pub(crate) async fn instances(&self) -> Result<Vec<Instance>, Error> {
+        let (reply_to, reply) = oneshot::channel();
+        self.worker()?.send_instances_call(reply_to);
+        AtHome::new(unconstrained(reply)).await?.unwrap_or_else(|_| Err(worker_stopped()))
     }
 
     /// Returns the health of the store. It starts the worker, as a call would.

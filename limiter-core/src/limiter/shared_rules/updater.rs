@@ -141,6 +141,10 @@ fn report_cached(file: &SharedRulesCache, CachedText { text, confirmed }: &Cache
 }
 
 impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for SharedRulesUpdater<A> {
+    fn version(&self) -> u64 {
+        self.status.version()
+    }
+
     fn text_read(&self, text: &StoredText) -> bool {
         let result = parse(&text.toml).and_then(|rules| {
             let count = rules.rules.len();

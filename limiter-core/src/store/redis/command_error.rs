@@ -201,7 +201,7 @@ fn split_script_error<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a s
 
 /// Returns the missing permission as a suffix for a message. It is empty unless the server names a documented one.
 fn missing_permission(detail: &str) -> String {
-    const COMMANDS: [&str; 21] = [
+    const COMMANDS: [&str; 26] = [
         "script|load",
         "evalsha",
         "time",
@@ -220,6 +220,11 @@ fn missing_permission(detail: &str) -> String {
         "zrangebyscore",
         "zrem",
         "zremrangebyrank",
+        "zremrangebyscore",
+        "zcard",
+        "hset",
+        "hdel",
+        "hgetall",
         "sentinel|get-master-addr-by-name",
         "subscribe",
         "script",

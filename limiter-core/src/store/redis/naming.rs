@@ -166,6 +166,11 @@ impl Naming {
         RulesKeys { prefix: prefix.clone(), version: key("version"), text: key("toml"), history: key("history") }
     }
 
+    /// The keys of heartbeats, in one slot. No counter has such a name: behind a hash tag it has none of their words.
+    pub(crate) fn live_keys(&self) -> LiveKeys {
+        LiveKeys { prefix: self.prefix.clone() }
+    }
+
     /// A key as it appears in names.
     pub(crate) fn subject<'a>(&'a self, key: &'a Key) -> NamedKey<'a> {
         // A key that was read from such a digest is not hashed again.
@@ -181,6 +186,44 @@ pub(crate) struct RulesKeys {
     pub(crate) version: String,
     pub(crate) text: String,
     pub(crate) history: String,
+}
+
+/// The keys of heartbeats.
+#[derive(Debug)]
+pub(crate) struct LiveKeys {
+    /// The prefix of the limiter's keys.
+    prefix: String,
+}
+
+impl LiveKeys {
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The hash of inventories with the number of their members.
+    pub(crate) fn counts(&self) -> String {
+        self.key("counts")
+    }
+
+    /// The mark that the counts need not be swept.
+    pub(crate) fn swept(&self) -> String {
+        self.key("swept")
+    }
+
+    /// The members of the inventory with this digest.
+    pub(crate) fn members(&self, digest: &str) -> String {
+        self.key("members:") + digest
+    }
+
+    /// The text of the inventory with this digest.
+    pub(crate) fn inventory(&self, digest: &str) -> String {
+        self.key("inventory:") + digest
+    }
+
+    fn key(&self, name: &str) -> String {
+        let prefix = &self.prefix;
+        format!("{prefix}-live:{{{prefix}}}:{name}")
+    }
 }
 
 /// A key as it appears in names: encoded, or as an HMAC digest.

@@ -27,6 +27,9 @@ pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
     /// its rules are in force.
     fn text_read(&self, text: &StoredText) -> bool;
 
+    /// Returns the version in force. 0 before the first one.
+    fn version(&self) -> u64;
+
     /// Returns the text that an earlier process has read from this store, if its rules are in force. `None` at the second
     /// time: a child of a fork begins with the rules of its parent.
     fn take_cached(&self) -> Option<CachedText>;

@@ -48,6 +48,7 @@ use super::connection::topology::Topology;
 use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
 use super::naming::Naming;
+use super::presence::{FollowedVersion, InstancesCall, Presence, PresenceOptions};
 use super::script::action::Action;
 use super::script::command::ReturnedPermits;
 #[cfg(feature = "rules")]
@@ -77,6 +78,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) batch_sizes: BatchSizes,
     /// Tells callers whether notices about slots come.
     pub(crate) has_slot_notices: Arc<AtomicBool>,
+    pub(crate) presence: PresenceOptions,
+    pub(crate) followed_version: FollowedVersion,
 }
 
 /// The channels from the callers.
@@ -86,6 +89,7 @@ pub(crate) struct Receivers {
     pub(crate) slot_orders: mpsc::UnboundedReceiver<SlotOrder>,
     #[cfg(feature = "rules")]
     pub(crate) rules_calls: mpsc::UnboundedReceiver<RulesCall>,
+    pub(crate) instances_calls: mpsc::UnboundedReceiver<InstancesCall>,
 }
 
 /// Starts the worker's thread. It runs until all senders of `calls` are dropped.
@@ -128,6 +132,8 @@ struct Worker {
     slot_queues: RefCell<Vec<Rc<LookQueue>>>,
     slot_losses: SlotLosses,
     slot_subscription: RefCell<Option<SlotSubscription>>,
+    /// Taken when the worker begins to serve.
+    presence: Cell<Option<Presence>>,
 }
 
 /// Calls that are received before the first of them is sent.
@@ -136,14 +142,16 @@ const MAX_RECEIVED_CALLS: usize = 256;
 impl Worker {
     /// Starts to connect. It runs inside of a `LocalSet`.
     fn start(endpoint: Endpoint, gates: Arc<GateTable>, settings: WorkerSettings, ready: Option<ReadySignal>) -> Self {
-        let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes, has_slot_notices } =
+        let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes, has_slot_notices, .. } =
             settings;
+        let (options, followed_version, board) = (settings.presence, settings.followed_version, Arc::clone(&health));
         let deadlines = Rc::new(Deadlines::new(&local));
         let health = StoreHealth::new(health);
         let context =
             ConnectionContext::new(clock.clone(), naming, deadline, Arc::clone(&local), health, has_slot_notices);
         let context = Rc::new(context);
         let topology = Rc::new(Topology::start(endpoint, gates, &context, ready));
+        let presence = Presence { options, topology: Rc::clone(&topology), health: board, followed_version };
         let keeper = Keeper::new(Arc::clone(&local), clock, &topology, deadline);
         Self {
             context,
@@ -158,6 +166,7 @@ impl Worker {
             slot_queues: RefCell::default(),
             slot_losses: SlotLosses::default(),
             slot_subscription: RefCell::default(),
+            presence: Cell::new(Some(presence)),
         }
     }
 
@@ -168,6 +177,9 @@ impl Worker {
             RulesServer::new(Rc::clone(&self.topology), &self.context.naming),
             receivers.rules_calls,
         ));
+        let presence = self.presence.take();
+        let presence =
+            presence.map(|own| spawn_local(own.serve(Arc::clone(&self.context.naming), receivers.instances_calls)));
         spawn_local(Rc::clone(&self).serve_renewals(receivers.renewals));
         let slots = spawn_local(Rc::clone(&self).serve_slots(receivers.slot_orders));
         let mut calls = receivers.calls;
@@ -184,6 +196,10 @@ impl Worker {
         }
         // Calls that run may outlive the limiter. Their slots are renewed until they end.
         let _ = slots.await;
+        if let Some(presence) = presence {
+            // The instance is removed.
+            let _ = presence.await;
+        }
     }
 
     /// Serves requests for renewals until all senders are dropped.

@@ -13,6 +13,7 @@ use super::endpoint::{Endpoint, ReadySignal, worker_stopped};
 use super::health::HealthBoard;
 use super::naming::{Naming, RedisKeys};
 use super::notifier::LogThrottle;
+use super::presence::InstancesCall;
 use super::script::action::Action;
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
@@ -41,6 +42,7 @@ pub(crate) struct WorkerHandle {
     slots: SlotSender,
     #[cfg(feature = "rules")]
     rules_calls: mpsc::UnboundedSender<RulesCall>,
+    instances_calls: mpsc::UnboundedSender<InstancesCall>,
     gates: Arc<GateTable>,
     direct: DirectSender,
     health: Arc<HealthBoard>,
@@ -63,12 +65,14 @@ impl WorkerHandle {
         let (slots, slot_orders) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (rules_calls, rules_receiver) = mpsc::unbounded_channel();
+        let (instances_calls, instances_receiver) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls: receiver,
             renewals: renewals_receiver,
             slot_orders,
             #[cfg(feature = "rules")]
             rules_calls: rules_receiver,
+            instances_calls: instances_receiver,
         };
         let gates = Arc::new(match endpoint {
             Endpoint::Single(_) => GateTable::single(),
@@ -85,6 +89,7 @@ impl WorkerHandle {
             slots: SlotSender { orders: slots, has_notices },
             #[cfg(feature = "rules")]
             rules_calls,
+            instances_calls,
             gates,
             direct,
             health,
@@ -108,6 +113,12 @@ impl WorkerHandle {
     /// The way of orders about slots to the worker.
     pub(crate) fn slot_sender(&self) -> SlotSender {
         self.slots.clone()
+    }
+
+    /// Sends a request for the instances that live to the worker.
+    pub(crate) fn send_instances_call(&self, call: InstancesCall) {
+        // The worker ends only with this store.
+        let _ = self.instances_calls.send(call);
     }
 
     /// Sends an operation on the shared rules to the worker.

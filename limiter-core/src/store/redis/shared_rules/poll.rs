@@ -280,6 +280,10 @@ mod tests {
             true
         }
 
+        fn version(&self) -> u64 {
+            0
+        }
+
         fn take_cached(&self) -> Option<CachedText> {
             let text = Arc::new(StoredText { version: version(5, false), toml: Vec::new() });
             self.0.map(|age| CachedText { text, confirmed: SystemTime::now() - age })

@@ -29,7 +29,23 @@ pub(crate) fn settings_with_denials(clock: Clock, denied_for: Duration) -> Worke
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
     let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());
     let has_slot_notices = Arc::default();
-    WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes, has_slot_notices }
+    let (presence, followed_version) = (PresenceOptions::new(None, None), no_version());
+    WorkerSettings {
+        naming,
+        deadline,
+        busy_poll,
+        clock,
+        local,
+        health,
+        batch_sizes,
+        has_slot_notices,
+        presence,
+        followed_version,
+    }
+}
+
+fn no_version() -> FollowedVersion {
+    Arc::new(|| None)
 }
 
 /// Longer than any test takes.
@@ -112,12 +128,14 @@ async fn worker_polls_for_the_replies_to_its_calls() {
         let (_slots, slot_orders) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (_rules, rules_calls) = mpsc::unbounded_channel();
+        let (_instances, instances_calls) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls,
             renewals,
             slot_orders,
             #[cfg(feature = "rules")]
             rules_calls,
+            instances_calls,
         };
         spawn_local(Rc::clone(&worker).serve(receivers));
         // The reply may come before the task that polls has run.

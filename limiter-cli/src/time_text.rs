@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 use crate::duration_text;
 
 /// Writes a time as in RFC 3339, to the second: `2026-11-23T03:02:11Z`.
-pub(super) fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     let [year, month, day, hour, minute, second] = fields(time);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 /// Writes a time for people, with its age: `2026-11-23 03:02:11 UTC, 4 min ago`.
-pub(super) fn with_age(time: SystemTime) -> String {
+pub(crate) fn with_age(time: SystemTime) -> String {
     let text = rfc3339(time).replace('T', " ").replace('Z', " UTC");
     // Another host's clock may be ahead.
     let age = SystemTime::now().duration_since(time).unwrap_or_default();

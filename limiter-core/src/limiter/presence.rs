@@ -1,0 +1,39 @@
+//! The list of the limiters that share a store.
+
+use crate::limiter::Limiter;
+use crate::{Error, ErrorKind, Instance};
+
+impl Limiter {
+    /// Lists the limiters that live and share this one's store and [`prefix`](crate::Builder::prefix): each writes a
+    /// [heartbeat](crate::Builder::presence) every 5 s. Needs the feature `redis`.
+    ///
+    /// They are in the order of their start. A limiter is listed after its first 10 s. It is no longer listed when it was
+    /// dropped, or 15 s after the end of a process that did not drop it. The user needs the permissions
+    /// `~rl-live:* +time +hgetall +zrange`, with the prefix in place of `rl`. The command `limiter instances` prints the
+    /// list.
+    ///
+    /// ```no_run
+    /// # use limiter_core as rate_limited;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let limiter = rate_limited::Limiter::connect("redis://127.0.0.1:6379").await?;
+    /// for instance in limiter.instances().await? {
+    ///     println!("{} on {:?}", instance.id, instance.host);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The failure of the store, within 5 s. [`ErrorKind::Config`] for a limiter without a store that processes share.
+    ///
+    /// # Cancel safety
+    /// Nothing changes.
+    pub async fn instances(&self) -> Result<Vec<Instance>, Error> {
+        let in_memory = || {
+            let problem = "the instances must share a store, got one in this process: write the `url` of a Redis";
+            Error::new(ErrorKind::Config, problem)
+        };
+        self.inside().redis().ok_or_else(in_memory)?.instances().await
+    }
+}

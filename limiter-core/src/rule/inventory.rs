@@ -1,0 +1,151 @@
+//! The inventory of a limiter: its rules with their keys and limits, without overrides, whose keys may name customers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::rule::levels::RuleLevels;
+use crate::rule::table::RuleState;
+use crate::rule::{KeyText, Mode, RegisteredRule, RuleTable};
+use crate::site::sites;
+use crate::store::redis::InventorySource;
+
+/// The rules of a limiter as lines of a text. It has nothing of the program's code.
+pub(crate) struct RuleInventory {
+    state: Arc<RuleState>,
+    declared: BTreeSet<String>,
+    switch: Option<Mode>,
+}
+
+/// What the program states about a rule.
+#[derive(Default)]
+struct OfProgram {
+    keys: BTreeSet<String>,
+    limits: &'static [&'static str],
+}
+
+impl RuleTable {
+    /// Returns the inventory of these rules, whatever they become.
+    pub(crate) fn inventory(&self) -> RuleInventory {
+        let (state, declared) = self.state_and_declared();
+        RuleInventory { state: Arc::clone(state), declared: declared.clone(), switch: self.switch() }
+    }
+}
+
+impl RuleInventory {
+    /// The rules of the functions and services of the program, and those that its builder declares.
+    fn of_program(&self) -> BTreeMap<String, OfProgram> {
+        let mut rules: BTreeMap<_, OfProgram> = BTreeMap::new();
+        let mut add = |name: &str, keys: &mut dyn Iterator<Item = &str>, limits: &'static [&'static str]| {
+            let rule = rules.entry(name.to_owned()).or_default();
+            rule.keys.extend(keys.map(str::to_owned));
+            if rule.limits.is_empty() {
+                rule.limits = limits;
+            }
+        };
+        for site in sites() {
+            add(site.rule(), &mut site.key().into_iter(), site.limits());
+        }
+        for rule in RegisteredRule::all() {
+            add(rule.name, &mut rule.forms.iter().map(|form| form.template), rule.limits);
+        }
+        for name in &self.declared {
+            add(name, &mut [].into_iter(), &[]);
+        }
+        rules
+    }
+}
+
+impl InventorySource for RuleInventory {
+    fn version(&self) -> (u64, usize) {
+        let services = RegisteredRule::all().iter().map(|rule| 1 + rule.forms.len()).sum();
+        (self.state.generation(), services)
+    }
+
+    fn lines(&self) -> Box<dyn Iterator<Item = String>> {
+        let (levels, mut of_program, switch) = (self.state.levels(), self.of_program(), self.switch);
+        for name in levels.names() {
+            let rule = of_program.entry(name.to_owned()).or_default();
+            rule.keys.extend(levels.key_of(name).map(str::to_owned));
+        }
+        Box::new(of_program.into_iter().map(move |(name, rule)| line(&name, &rule, &levels, switch)))
+    }
+}
+
+/// The line of a rule: a JSON object.
+fn line(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<Mode>) -> String {
+    let resolved = levels.resolve(name, KeyText::Unknown, switch);
+    let settings = resolved.settings();
+    let limits: Vec<_> = match settings.limits() {
+        [] => of_program.limits.iter().map(|limit| (*limit).to_owned()).collect(),
+        limits => limits.iter().map(ToString::to_string).collect(),
+    };
+    let (mode, origin) = (settings.mode().as_str(), settings.limits_origin());
+    format!(
+        "{{\"rule\":{},\"keys\":{},\"limits\":{},\"mode\":{},\"origin\":{}}}",
+        json(name),
+        json_list(of_program.keys.iter().map(String::as_str)),
+        json_list(limits.iter().map(String::as_str)),
+        json(mode),
+        json(origin.as_str()),
+    )
+}
+
+/// Returns a text as JSON.
+fn json(text: &str) -> String {
+    let mut json = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => json.extend(['\\', letter]),
+            letter if u32::from(letter) < 0x20 => json.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => json.push(letter),
+        }
+    }
+    json.push('"');
+    json
+}
+
+/// Returns texts as a list in JSON.
+fn json_list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    format!("[{}]", texts.map(json).collect::<Vec<_>>().join(","))
+}
+
+impl fmt::Debug for RuleInventory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuleInventory").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+    use crate::{KeyMatch, Limiter, Origin, Rule, RuleSet};
+
+    fn lines(limiter: &Limiter) -> Vec<String> {
+        limiter.inside().rules.inventory().lines().collect()
+    }
+
+    #[test]
+    fn an_inventory_has_rules_keys_and_limits_and_no_override() {
+        let customer = KeyMatch::parts([("user", "customer 42")]);
+        let rule = Rule { key: Some("a\"b:{user}".into()), ..Rule::new() }.limit("5/10s".parse().expect("a limit"));
+        let rule = rule.overriding(customer, Rule::new().limit("7/10s".parse().expect("a limit")));
+        let limiter = Limiter::builder().url("memory:").rule("getId", rule).declare("other").build().expect("valid");
+        let found = lines(&limiter);
+        let expected =
+            r#"{"rule":"getId","keys":["a\"b:{user}"],"limits":["5/10s"],"mode":"enforce","origin":"builder"}"#;
+        assert!(found.iter().any(|line| line == expected), "{found:?}");
+        assert!(found.iter().any(|line| line.starts_with(r#"{"rule":"other","keys":[]"#)), "{found:?}");
+        assert!(!found.iter().any(|line| line.contains("customer") || line.contains("7/10s")), "{found:?}");
+    }
+
+    #[test]
+    fn a_change_of_the_rules_changes_the_version() {
+        let limiter = Limiter::memory();
+        let inventory = limiter.inside().rules.inventory();
+        let before = (inventory.version(), lines(&limiter));
+        let rules = RuleSet::new().rule("getId", Rule::new().limit("6/10s".parse().expect("a limit")));
+        limiter.inside().set_rules(Origin::Runtime, rules).expect("valid");
+        assert!(inventory.version().0 != before.0.0 && lines(&limiter) != before.1);
+    }
+}

@@ -1,0 +1,125 @@
+//! Presence: each limiter writes heartbeats into the store, and can list those of all limiters.
+//!
+//! A heartbeat is one script call of the worker. It is no call of the program: nothing waits for it, its failure is no
+//! failure of the store, and it is left out while the one before has no reply. Everything that it writes expires.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+
+use crate::Error;
+use crate::store::redis::connection::managed::random_between;
+use crate::store::redis::connection::topology::Topology;
+use crate::store::redis::health::HealthBoard;
+use crate::store::redis::naming::Naming;
+
+mod heartbeat;
+mod listing;
+mod member;
+mod owner;
+
+use heartbeat::Heartbeat;
+use listing::Listing;
+pub use member::Instance;
+use owner::LiveServer;
+
+/// The rules that the program has, as lines of a text. Its methods run on the worker, and none of the program's code.
+pub(crate) trait InventorySource: fmt::Debug + Send + Sync {
+    /// Returns two numbers that change when the inventory may have changed.
+    fn version(&self) -> (u64, usize);
+
+    /// Returns the lines one by one, so that the worker can serve calls between them.
+    fn lines(&self) -> Box<dyn Iterator<Item = String>>;
+}
+
+/// Returns the version of the shared rules in force, 0 before the first one. `None` for a limiter that does not follow them.
+pub(crate) type FollowedVersion = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
+
+/// The options of a limiter's presence.
+#[derive(Clone, Debug)]
+pub(crate) struct PresenceOptions {
+    interval: Duration,
+    built_at: SystemTime,
+    /// `None` for a limiter that writes no heartbeats.
+    inventory: Option<Arc<dyn InventorySource>>,
+}
+
+/// The usual time between two heartbeats.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+impl PresenceOptions {
+    /// Creates those of a limiter that is built now. One without an inventory writes no heartbeats. `interval` is another one
+    /// than the usual one.
+    pub(crate) fn new(inventory: Option<Arc<dyn InventorySource>>, interval: Option<Duration>) -> Self {
+        Self { interval: interval.unwrap_or(INTERVAL), built_at: SystemTime::now(), inventory }
+    }
+
+    /// The time from the start of the worker to the first heartbeat.
+    fn first(&self) -> Duration {
+        2 * self.interval
+    }
+
+    /// The time after which an instance without a further heartbeat has ended.
+    fn life(&self) -> Duration {
+        3 * self.interval
+    }
+}
+
+/// A request for the instances that live: the way of the reply.
+pub(crate) type InstancesCall = oneshot::Sender<Result<Vec<Instance>, Error>>;
+
+/// The longest wait for the removal of an instance whose limiter has ended.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a worker needs for presence.
+pub(crate) struct Presence {
+    pub(crate) options: PresenceOptions,
+    pub(crate) topology: Rc<Topology>,
+    pub(crate) health: Arc<HealthBoard>,
+    pub(crate) followed_version: FollowedVersion,
+}
+
+impl Presence {
+    /// Writes heartbeats and lists instances until the store is dropped, and then removes the own instance.
+    pub(crate) async fn serve(self, naming: Arc<Naming>, mut calls: mpsc::UnboundedReceiver<InstancesCall>) {
+        let Self { options, topology, health, followed_version } = self;
+        let (server, life) = (Rc::new(LiveServer::new(topology, &naming)), options.life());
+        let own = options.inventory.clone().map(|inventory| {
+            let heartbeat = Rc::new(Heartbeat::new(
+                Rc::clone(&server),
+                options.built_at,
+                inventory,
+                life,
+                health,
+                followed_version,
+            ));
+            let beats = spawn_local(beat(Rc::clone(&heartbeat), options));
+            (heartbeat, beats)
+        });
+        while let Some(reply_to) = calls.recv().await {
+            let server = Rc::clone(&server);
+            // A caller that was dropped needs no reply.
+            spawn_local(async move { reply_to.send(Listing { server: &server, life }.read().await) });
+        }
+        if let Some((heartbeat, beats)) = own {
+            beats.abort();
+            let _ = timeout(REMOVAL_TIMEOUT, heartbeat.remove()).await;
+        }
+    }
+}
+
+/// Writes heartbeats for ever. The next one is due after the reply to the last one.
+async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
+    // The instances of a fleet may start at once.
+    let (first, interval, spread) = (options.first(), options.interval, options.interval / 10);
+    sleep(random_between(first, first + 2 * spread)).await;
+    loop {
+        heartbeat.write().await;
+        sleep(random_between(interval - spread, interval + spread)).await;
+    }
+}

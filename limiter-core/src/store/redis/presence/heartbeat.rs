@@ -1,0 +1,238 @@
+//! The heartbeats of one limiter.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use redis::{Cmd, Value};
+use sha2::{Digest, Sha256};
+use tokio::task::yield_now;
+
+use super::member::Identity;
+use super::owner::{LiveServer, SendError};
+use super::{FollowedVersion, InventorySource};
+use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::server_connection::ServerConnection;
+use crate::store::redis::health::HealthBoard;
+use crate::store::redis::notifier::notify;
+use crate::store::redis::pipelined::ReplyBound;
+use crate::{Error, ErrorKind, TARGET};
+
+/// The script of a heartbeat.
+pub(super) const SCRIPT: &str = include_str!("lua/heartbeat.lua");
+/// The longest text of an inventory. Further rules are left out, and counted in its last line.
+const MAX_INVENTORY_BYTES: usize = 256 << 10;
+/// The lines of an inventory that are made before the worker serves calls again.
+const LINES_AT_ONCE: usize = 32;
+
+/// Writes the heartbeats of one limiter.
+pub(super) struct Heartbeat {
+    server: Rc<LiveServer>,
+    identity: Identity,
+    inventory: Arc<dyn InventorySource>,
+    life: Duration,
+    health: Arc<HealthBoard>,
+    followed_version: FollowedVersion,
+    /// The version of the inventory, and its digest then.
+    known_digest: RefCell<Option<((u64, usize), String)>>,
+    /// What the last heartbeat has written, or may have.
+    written: RefCell<Option<WrittenMember>>,
+    /// The digest of the script, once a server has loaded it.
+    script_digest: RefCell<Option<Rc<str>>>,
+    /// The connection on which the user lacks a permission.
+    refused_on: RefCell<Option<ServerConnection>>,
+    is_problem_logged: Cell<bool>,
+}
+
+/// A member, and the digest of its inventory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WrittenMember {
+    pub(super) member: String,
+    pub(super) inventory: String,
+}
+
+impl Heartbeat {
+    pub(super) fn new(
+        server: Rc<LiveServer>,
+        built_at: SystemTime,
+        inventory: Arc<dyn InventorySource>,
+        life: Duration,
+        health: Arc<HealthBoard>,
+        followed_version: FollowedVersion,
+    ) -> Self {
+        Self {
+            server,
+            identity: Identity::new(built_at),
+            inventory,
+            life,
+            health,
+            followed_version,
+            known_digest: RefCell::default(),
+            written: RefCell::default(),
+            script_digest: RefCell::default(),
+            refused_on: RefCell::default(),
+            is_problem_logged: Cell::default(),
+        }
+    }
+
+    /// Writes a heartbeat, if the server is connected and has not refused one on this connection.
+    pub(super) async fn write(&self) {
+        let inventory = self.inventory_digest().await;
+        let Some(node) = self.usable_node() else { return };
+        let member = self.identity.member((self.followed_version)(), self.health.health().state.as_str());
+        let present = WrittenMember { member, inventory };
+        // Its reply may be lost.
+        let before = self.written.replace(Some(present.clone()));
+        let call = HeartbeatCall { present: Some(&present), before: before.as_ref(), text: "", life: self.life };
+        match self.run(Rc::clone(&node), call).await {
+            Ok(Value::Int(1)) => {
+                let text = self.inventory_text().await;
+                if digest(&text) == present.inventory
+                    && let Err(error) = self.run(node, HeartbeatCall { text: &text, ..call }).await
+                {
+                    self.report(error);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// Removes the instance, if a heartbeat was written.
+    pub(super) async fn remove(&self) {
+        let Some(before) = self.written.take() else { return };
+        if let Some(node) = self.usable_node() {
+            // Otherwise its end comes by itself.
+            let _ =
+                self.run(node, HeartbeatCall { present: None, before: Some(&before), text: "", life: self.life }).await;
+        }
+    }
+
+    /// The server, if it is connected and has not refused a heartbeat on this connection.
+    fn usable_node(&self) -> Option<Rc<ManagedConnection>> {
+        let (node, connection) = self.server.connected()?;
+        let mut refused_on = self.refused_on.borrow_mut();
+        if refused_on.as_ref().is_some_and(|refused| refused.is_same(&connection)) {
+            return None;
+        }
+        *refused_on = None;
+        Some(node)
+    }
+
+    /// Runs the script, and loads it first if the server lacks it.
+    async fn run(&self, node: Rc<ManagedConnection>, call: HeartbeatCall<'_>) -> Result<Value, SendError> {
+        let known = self.script_digest.borrow().clone();
+        if let Some(digest) = known {
+            let command = call.command(&self.server, &digest);
+            match self.server.send_from(Rc::clone(&node), &command, ReplyBound::Script).await {
+                Err(SendError::Command(error, _)) if error.is_no_script() => {}
+                sent => return sent,
+            }
+        }
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(SCRIPT);
+        let loaded = self.server.send_from(Rc::clone(&node), &load, ReplyBound::Script).await?;
+        let digest: Rc<str> = match &loaded {
+            Value::BulkString(digest) => String::from_utf8_lossy(digest).into(),
+            Value::SimpleString(digest) => digest.as_str().into(),
+            _ => return Ok(Value::Nil),
+        };
+        self.script_digest.replace(Some(Rc::clone(&digest)));
+        self.server.send_from(node, &call.command(&self.server, &digest), ReplyBound::Script).await
+    }
+
+    /// Logs the first error that lasts, and writes no further heartbeat on a connection whose user lacks a permission.
+    /// Calls report the others themselves.
+    fn report(&self, error: SendError) {
+        let SendError::Command(error, connection) = error else { return };
+        let error = Error::from(error);
+        match error.kind() {
+            ErrorKind::Refused => drop(self.refused_on.replace(Some(connection))),
+            ErrorKind::Protocol => {}
+            _ => return,
+        }
+        if !self.is_problem_logged.replace(true) {
+            let prefix = self.server.keys.prefix().to_owned();
+            notify(move || {
+                tracing::warn!(
+                    target: TARGET,
+                    %error,
+                    "this limiter is not listed as an instance: permit `~{prefix}-live:*` and the commands of docs/live.md, \
+                     or call `Builder::presence(false)`"
+                );
+            });
+        }
+    }
+
+    /// Returns the digest of the inventory, which is made anew when it may have changed.
+    async fn inventory_digest(&self) -> String {
+        let version = self.inventory.version();
+        if let Some((of, digest)) = &*self.known_digest.borrow()
+            && *of == version
+        {
+            return digest.clone();
+        }
+        let digest = digest(&self.inventory_text().await);
+        self.known_digest.replace(Some((version, digest.clone())));
+        digest
+    }
+
+    /// Makes the text of the inventory. Calls are served meanwhile.
+    async fn inventory_text(&self) -> String {
+        let (mut text, mut left_out) = (String::new(), 0_usize);
+        for (number, line) in self.inventory.lines().enumerate() {
+            if text.len() + line.len() < MAX_INVENTORY_BYTES && left_out == 0 {
+                text.push_str(&line);
+                text.push('\n');
+            } else {
+                left_out += 1;
+            }
+            if number % LINES_AT_ONCE == LINES_AT_ONCE - 1 {
+                yield_now().await;
+            }
+        }
+        if left_out > 0 {
+            text.push_str(&format!("{{\"left_out\":{left_out}}}\n"));
+        }
+        text
+    }
+}
+
+/// The digest of an inventory: 128 bits of its SHA-256, in hex.
+fn digest(text: &str) -> String {
+    Sha256::digest(text)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A call of the script: see `heartbeat.lua`.
+#[derive(Clone, Copy)]
+pub(super) struct HeartbeatCall<'a> {
+    /// `None` for an instance that has ended.
+    pub(super) present: Option<&'a WrittenMember>,
+    pub(super) before: Option<&'a WrittenMember>,
+    /// The text of the inventory; empty if the store should have it.
+    pub(super) text: &'a str,
+    pub(super) life: Duration,
+}
+
+impl HeartbeatCall<'_> {
+    fn command(self, server: &LiveServer, script: &str) -> Cmd {
+        let Self { present, before, text, life } = self;
+        let keys = &server.keys;
+        let inventory = present.or(before).map_or("", |written| &*written.inventory);
+        let moved_from = before.filter(|before| before.inventory != inventory);
+        let member = |written: Option<&WrittenMember>| written.map_or(String::new(), |written| written.member.clone());
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script).arg(4 + usize::from(moved_from.is_some()));
+        command.arg(keys.members(inventory)).arg(keys.counts()).arg(keys.inventory(inventory)).arg(keys.swept());
+        if let Some(moved_from) = moved_from {
+            command.arg(keys.members(&moved_from.inventory));
+        }
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        command.arg(life).arg(inventory).arg(member(present)).arg(member(before)).arg(text);
+        if let Some(moved_from) = moved_from {
+            command.arg(&moved_from.inventory);
+        }
+        command
+    }
+}

@@ -1,0 +1,76 @@
+-- Writes that an instance lives, or that it has ended.
+--
+-- KEYS[1]  the members of its inventory: a sorted set by the time at which each of them ends
+-- KEYS[2]  the counts: a hash of inventories, each with its number of members and the end of the last one
+-- KEYS[3]  the text of its inventory
+-- KEYS[4]  exists while the counts need not be swept
+-- KEYS[5]  the members of the inventory that it had before, if that is another one
+-- ARGV[1]  the milliseconds after which it ends without a further heartbeat
+-- ARGV[2]  the digest of its inventory
+-- ARGV[3]  its member; empty if it has ended
+-- ARGV[4]  its member before; empty if it has written none
+-- ARGV[5]  the text of its inventory; empty if the store should have it
+-- ARGV[6]  the digest of the inventory that it had before, with KEYS[5]
+--
+-- Reply    1 if the store lacks the text of the inventory, or else 0
+-- Clock    the server's, by TIME
+-- Expiry   of each key, when its last member ends. It is set by the command behind the one that writes
+-- Atomic   because a script is. One that is refused in the middle leaves keys that expire
+local members, counts, inventory, swept, members_before = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local life, digest, member, member_before, text = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local call = redis.call
+
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stop = string.format('%.0f', now + life)
+
+-- Removes the members that have ended, and writes the number of the others.
+local function count(set, of)
+  call('ZREMRANGEBYSCORE', set, '-inf', string.format('%.0f', now))
+  local number = call('ZCARD', set)
+  if number == 0 then
+    call('HDEL', counts, of)
+  else
+    call('HSET', counts, of, number .. ' ' .. stop)
+    call('PEXPIRE', counts, life)
+  end
+end
+
+-- Removes the inventories whose members have all ended, and what no limiter has written.
+local function sweep()
+  local entries = call('HGETALL', counts)
+  for index = 1, #entries, 2 do
+    local ends = tonumber(string.match(entries[index + 1], '^%d+ (%d+)$') or '')
+    if not ends or ends <= now then
+      call('HDEL', counts, entries[index])
+    end
+  end
+end
+
+if member_before == '' then
+  -- Commands that change nothing. They fail if the user lacks a permission, before anything is written.
+  call('ZREM', members, '')
+  call('HDEL', counts, '')
+end
+if member_before ~= '' and member_before ~= member or members_before then
+  call('ZREM', members_before or members, member_before)
+end
+if members_before then
+  count(members_before, ARGV[6])
+end
+if member == '' then
+  count(members, digest)
+  return 0
+end
+
+call('ZADD', members, stop, member)
+call('PEXPIRE', members, life)
+count(members, digest)
+if call('SET', swept, '', 'NX', 'PX', life) or member_before == '' then
+  sweep()
+end
+if text ~= '' then
+  call('SET', inventory, text, 'PX', life)
+  return 0
+end
+return 1 - call('PEXPIRE', inventory, life)
