@@ -4,7 +4,9 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use limiter_syntax::{MAX_CONCURRENT, MAX_WINDOW_MILLIS, Period};
+#[cfg(feature = "calendar")]
+use limiter_syntax::Period;
+use limiter_syntax::{MAX_CONCURRENT, MAX_WINDOW_MILLIS};
 
 #[cfg(feature = "calendar")]
 use crate::calendar::Anchor;
