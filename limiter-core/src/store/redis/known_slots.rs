@@ -24,6 +24,9 @@ struct KnownKey {
     slots: Weak<SlotsOfKey>,
 }
 
+/// The most keys that are looked at together.
+const MAX_WOKEN_KEYS: usize = 1000;
+
 impl KnownSlots {
     /// Creates it without a key. `is_subscribed` tells others whether notices come.
     pub(crate) fn new(is_subscribed: Arc<AtomicBool>) -> Self {
@@ -46,11 +49,14 @@ impl KnownSlots {
         }
     }
 
-    /// Notes whether notices come. Once they do, each key is looked at: an earlier notice is lost.
+    /// Notes whether notices come. Once they do, keys are looked at: an earlier notice is lost. Of very many keys the next
+    /// renewals do.
     pub(crate) fn set_subscribed(&self, is_subscribed: bool) {
         let was_subscribed = self.is_subscribed.swap(is_subscribed, Ordering::Relaxed);
-        if is_subscribed && !was_subscribed {
-            let known: Vec<_> = self.keys.borrow().values().filter_map(|known| known.slots.upgrade()).collect();
+        let keys = self.keys.borrow();
+        if is_subscribed && !was_subscribed && keys.len() <= MAX_WOKEN_KEYS {
+            let known: Vec<_> = keys.values().filter_map(|known| known.slots.upgrade()).collect();
+            drop(keys);
             known.iter().for_each(SlotsOfKey::wake);
         }
     }
