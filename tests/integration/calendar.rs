@@ -192,7 +192,9 @@ const ZONES: [&str; 6] =
 
 async fn random_schedules_equal_the_oracle_on_civil_time(subject: Subject) {
     let mut random = Random::new(5);
-    let rounds = full_or(25_000, 120);
+    // 25 000 rounds are a million calls, and take a quarter of an hour.
+    let rounds = std::env::var("RATE_LIMITED_CALENDAR_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let rounds = rounds.unwrap_or(full_or(3_000, 120));
     for round in 0..rounds {
         let mut pick = |below: u64| i8::try_from(random.below(below)).expect("few");
         let period = [Period::Hour, Period::Day, Period::Week, Period::Month, Period::Quarter, Period::Year]
@@ -299,7 +301,7 @@ fn most_in_a_day(admitted: &[u64], zone: &str) -> usize {
 }
 
 async fn processes_with_one_set_of_zone_data_never_exceed_a_period(subject: Subject) {
-    for seed in 0..full_or(200, 8) {
+    for seed in 0..full_or(40, 8) {
         let limits = ["5/day@Europe/Berlin"; 2].map(limit);
         let admitted = admissions(&subject, limits, seed).await;
         assert_eq!(most_in_a_day(&admitted, "Europe/Berlin"), 5, "seed {seed}");
@@ -307,7 +309,7 @@ async fn processes_with_one_set_of_zone_data_never_exceed_a_period(subject: Subj
 }
 
 async fn processes_whose_zone_data_differ_by_an_hour_take_at_most_twice_max(subject: Subject) {
-    for seed in 0..full_or(200, 8) {
+    for seed in 0..full_or(40, 8) {
         let zones = ["Etc/GMT-1", "Etc/GMT-2"];
         let admitted = admissions(&subject, zones.map(|zone| limit(&format!("5/day@{zone}"))), seed).await;
         for zone in zones {

@@ -360,7 +360,7 @@ async fn random_schedules_are_the_same_in_memory_and_on_redis() {
 }
 
 fn full_steps() -> u32 {
-    *limiter_testkit::full_or(&100_000, &3_000)
+    *limiter_testkit::full_or(&20_000, &3_000)
 }
 
 #[tokio::test]
