@@ -108,7 +108,7 @@ impl RuleInForce {
         self.overrides
     }
 
-    /// The [plans](Rule::plans) that apply to the rule, by name.
+    /// The [plans](crate::Rule::plans) that apply to the rule, by name.
     #[must_use]
     pub fn plans(&self) -> &[String] {
         &self.plans
