@@ -326,8 +326,15 @@ async fn random_schedules_are_the_same_in_memory_and_on_redis() {
     for step in 0..full_steps() {
         if step % 100 == 0 {
             let pick = |random: &mut Random, count: usize| usize::try_from(random.below(count as u64)).expect("small");
-            let rule = login(limits[pick(&mut random, 4)], blocks[pick(&mut random, 5)]);
-            subjects.iter().for_each(|subject| with_rules(&subject.limiter, &[("login", rule.clone())]));
+            let (limits, block) = (limits[pick(&mut random, 4)], blocks[pick(&mut random, 5)]);
+            for subject in &subjects {
+                with_rules(&subject.limiter, &[("login", login(limits, block))]);
+                // The first attempt on a block of other terms may be too early to extend it. Its cached denial then answers
+                // for a second, and memory has no cache.
+                for key in keys.iter().filter(|_| block.ends_with("extended")) {
+                    subject.limiter.named("login").reset(key, &limit("1/h")).await.expect("the store answers");
+                }
+            }
         }
         let key = &keys[usize::try_from(random.below(3)).expect("small")];
         let millis = random.below(700);
