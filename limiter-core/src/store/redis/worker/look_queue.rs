@@ -83,12 +83,16 @@ impl LookQueue {
         self.due.borrow().len() + self.awaited.borrow().len()
     }
 
-    /// The number of messages that may be sent now. Failures make it smaller: the server may have too much to do. Looks
-    /// for which there is no room wait for that of a whole batch: a small one costs the server more for each message.
+    /// The number of messages that may be sent now. Failures make it smaller: the server may have too much to do.
+    ///
+    /// A small batch costs the server more for each message. So looks for which there is no room wait for that of a whole
+    /// batch, and those for which no call waits until they are a whole batch or nothing is in flight.
     pub(super) fn room(&self) -> usize {
         let max = MAX_MESSAGES >> self.failures.get().min(2);
         let room = max.saturating_sub(self.in_flight.get());
-        if room < self.len().min(MAX_BATCH_MESSAGES) { 0 } else { room }
+        let is_small = self.len() < MAX_BATCH_MESSAGES;
+        let can_wait = is_small && self.awaited.borrow().is_empty() && self.in_flight.get() > 0;
+        if can_wait || room < self.len().min(MAX_BATCH_MESSAGES) { 0 } else { room }
     }
 
     /// Takes the next look out, if it may be sent, or if its calls have waited for too long. Then it has their deadline.
@@ -208,15 +212,37 @@ mod tests {
     #[test]
     fn looks_for_which_there_is_no_room_wait_for_that_of_a_batch() {
         let (queue, mut looks) = (Rc::new(LookQueue::default()), SlotLooks::default());
-        let mut in_flight: Vec<_> = (1..MAX_MESSAGES).map(|_| queue.send(1)).collect();
-        fill(&queue, &mut looks, 1, 0);
-        assert_eq!(queue.room(), 1);
+        let mut in_flight: Vec<_> = (2..MAX_MESSAGES).map(|_| queue.send(1)).collect();
+        // It has a place among those that are due as well.
+        fill(&queue, &mut looks, 0, 1);
+        assert_eq!(queue.room(), 2);
         fill(&queue, &mut looks, MAX_BATCH_MESSAGES, 0);
         while in_flight.len() > MAX_MESSAGES - MAX_BATCH_MESSAGES {
             assert_eq!(queue.room(), 0);
             in_flight.pop();
         }
         assert_eq!(queue.room(), MAX_BATCH_MESSAGES);
+    }
+
+    #[test]
+    fn looks_without_calls_wait_while_messages_are_in_flight_until_they_are_a_batch() {
+        let (queue, mut looks) = (Rc::new(LookQueue::default()), SlotLooks::default());
+        let in_flight = queue.send(1);
+        for _ in 1..MAX_BATCH_MESSAGES {
+            fill(&queue, &mut looks, 1, 0);
+            assert_eq!(queue.room(), 0);
+        }
+        fill(&queue, &mut looks, 1, 0);
+        assert_eq!(queue.room(), MAX_MESSAGES - 1);
+        queue.next(&mut looks, true).expect("a whole batch");
+        assert_eq!(queue.room(), 0, "the rest");
+        fill(&queue, &mut looks, 0, 1);
+        assert_eq!(queue.room(), MAX_MESSAGES - 1, "a call waits");
+        while queue.next(&mut looks, true).is_some() {}
+        fill(&queue, &mut looks, 1, 0);
+        assert_eq!(queue.room(), 0);
+        drop(in_flight);
+        assert_eq!(queue.room(), MAX_MESSAGES, "nothing is in flight");
     }
 
     #[test]

@@ -255,8 +255,10 @@ impl Worker {
             }
             Err(error) => {
                 permit.failed();
+                // They are sent together again.
+                let pause = permit.queue.retry_pause();
                 for SlotEntry { slots, message, .. } in batch {
-                    slots.failed(message, &error, permit.queue.retry_pause());
+                    slots.failed(message, &error, pause);
                 }
             }
         }
