@@ -6,5 +6,6 @@ pub(crate) mod round_trip;
 pub(crate) mod server_connection;
 pub(crate) mod in_flight_batches;
 pub(crate) mod managed;
+pub(crate) mod slot_owner;
 pub(crate) mod cluster;
 pub(crate) mod topology;

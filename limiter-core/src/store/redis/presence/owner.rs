@@ -5,9 +5,10 @@ use std::rc::Rc;
 use redis::{Cmd, Value};
 
 use crate::Error;
-use crate::store::redis::command_error::{CommandError, Redirect};
+use crate::store::redis::command_error::CommandError;
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::connection::server_connection::ServerConnection;
+use crate::store::redis::connection::slot_owner::{NextNode, SlotOwner};
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::naming::{LiveKeys, Naming};
 use crate::store::redis::pipelined::ReplyBound;
@@ -62,28 +63,20 @@ impl LiveServer {
     /// Sends a command to a node, and on to the nodes that redirects name.
     pub(super) async fn send_from(
         &self,
-        mut node: Rc<ManagedConnection>,
+        node: Rc<ManagedConnection>,
         command: &Cmd,
         bound: ReplyBound,
     ) -> Result<Value, SendError> {
-        let (mut is_asking, mut redirects) = (false, 0);
+        let mut owner = SlotOwner::from_node(&self.topology, node);
         loop {
-            let connection = node.connected().await.map_err(SendError::NotSent)?;
-            let sent = match is_asking {
-                true => connection.send_asking(command, bound).await,
-                false => connection.send_within(command, bound).await,
-            };
-            let error = match sent {
+            let connection = owner.connected().await.map_err(SendError::NotSent)?;
+            let error = match owner.send(&connection, command, bound).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            redirects += 1;
-            let redirect = error.redirect().filter(|_| self.topology.is_cluster() && redirects <= MAX_REDIRECTS);
-            is_asking = matches!(redirect, Some(Redirect::Ask { .. }));
-            // After TRYAGAIN there is no other node.
-            match redirect.and_then(|redirect| self.topology.follow_redirect(redirect, &node)) {
-                Some(other) => node = other,
-                None => return Err(SendError::Command(error, connection)),
+            // A command that is to be tried again is not.
+            if owner.redirects() >= MAX_REDIRECTS || !matches!(owner.follow(&error), NextNode::Redirected) {
+                return Err(SendError::Command(error, connection));
             }
         }
     }

@@ -8,8 +8,9 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{NewText, PublishedText, StoredText, StoredVersion, command, foreign};
-use crate::store::redis::command_error::{CommandError, Redirect};
+use crate::store::redis::command_error::CommandError;
 use crate::store::redis::connection::server_connection::ServerConnection;
+use crate::store::redis::connection::slot_owner::{NextNode, SlotOwner};
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::naming::{Naming, RulesKeys};
 use crate::store::redis::pipelined::ReplyBound;
@@ -149,20 +150,20 @@ impl RulesServer {
 
     /// Loads a script and calls it by its digest.
     async fn run_script(&self, permissions: &str, script: &str, call: impl Fn(&str) -> Cmd) -> Result<Value, Error> {
-        let run = async |connection: &ServerConnection, is_asking: bool| {
+        let run = async |owner: &SlotOwner<'_>, connection: &ServerConnection| {
             let digest = match connection.send(&command::load(script)).await? {
                 Value::BulkString(digest) => String::from_utf8_lossy(&digest).into_owned(),
                 Value::SimpleString(digest) => digest,
                 _ => return Ok(Value::Nil),
             };
-            send_to_owner(connection, &call(&digest), is_asking).await
+            owner.send(connection, &call(&digest), ReplyBound::Long).await
         };
         self.send(permissions, run).await
     }
 
     async fn send_reading(&self, permissions: &str, command: impl Fn() -> Cmd) -> Result<Value, Error> {
-        let read = async |connection: &ServerConnection, is_asking: bool| {
-            send_to_owner(connection, &command(), is_asking).await
+        let read = async |owner: &SlotOwner<'_>, connection: &ServerConnection| {
+            owner.send(connection, &command(), ReplyBound::Long).await
         };
         self.send(permissions, read).await
     }
@@ -171,34 +172,23 @@ impl RulesServer {
     async fn send(
         &self,
         permissions: &str,
-        send_to: impl AsyncFn(&ServerConnection, bool) -> Result<Value, CommandError>,
+        send_to: impl AsyncFn(&SlotOwner<'_>, &ServerConnection) -> Result<Value, CommandError>,
     ) -> Result<Value, Error> {
         let (began, used) = (Instant::now(), RefCell::new(None));
         let attempts = async {
-            let mut node = self.topology.owner_of(self.slot).await?;
-            let (mut is_asking, mut redirects) = (false, 0);
+            let mut owner = SlotOwner::of_slot(&self.topology, self.slot).await?;
             loop {
-                let connection = node.connected().await?;
+                let connection = owner.connected().await?;
                 used.replace(Some(connection.clone()));
-                let error = match send_to(&connection, is_asking).await {
+                let error = match send_to(&owner, &connection).await {
                     Ok(value) => return Ok(value),
                     Err(error) => error,
                 };
-                redirects += 1;
-                match error.redirect().filter(|_| self.topology.is_cluster()) {
-                    Some(Redirect::TryAgain) => sleep(REDIRECT_PAUSE).await,
-                    Some(redirect) => {
-                        // Two nodes may name each other while the slot is being migrated.
-                        if redirects > MAX_IMMEDIATE_REDIRECTS {
-                            sleep(REDIRECT_PAUSE).await;
-                        }
-                        is_asking = matches!(redirect, Redirect::Ask { .. });
-                        match self.topology.follow_redirect(redirect, &node) {
-                            Some(other) => node = other,
-                            None => return Err(error.into()),
-                        }
-                    }
-                    None => {
+                match owner.follow(&error) {
+                    // Two nodes may name each other while the slot is being migrated.
+                    NextNode::Redirected if owner.redirects() <= MAX_IMMEDIATE_REDIRECTS => {}
+                    NextNode::Redirected | NextNode::TryAgain => sleep(REDIRECT_PAUSE).await,
+                    NextNode::None => {
                         let error = Error::from(error);
                         // A master that has become a replica is looked up again.
                         connection.close_after(&error);
@@ -239,15 +229,6 @@ pub(super) enum Restored {
     NotNeeded,
     /// The text is not that of its version.
     WrongDigest,
-}
-
-/// Sends a command to the owner of the slot, or to the node that the slot is being migrated to.
-async fn send_to_owner(connection: &ServerConnection, command: &Cmd, is_asking: bool) -> Result<Value, CommandError> {
-    if is_asking {
-        connection.send_asking(command, ReplyBound::Long).await
-    } else {
-        connection.send_within(command, ReplyBound::Long).await
-    }
 }
 
 const READ_PERMISSIONS: &str = "%R~PREFIX-rules:* +get +mget";
