@@ -300,6 +300,7 @@ fn a_denial_is_not_cached_after_an_invalidation_since_its_request() {
                     reset_after: wait,
                     stamp: 0,
                     delay: Duration::ZERO,
+                    is_blocked: false,
                 };
                 denied.update(&request(&Key::new("getId"), "1/1m"), version, false, Some(&denial), None);
             })
