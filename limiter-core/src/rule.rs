@@ -26,7 +26,6 @@ mod resolved_rule;
 mod levels;
 mod site_cache;
 mod table;
-#[cfg(feature = "redis")]
 mod inventory;
 mod plan;
 #[cfg(feature = "rules")]
@@ -183,7 +182,7 @@ impl Rule {
     /// [final](crate::Denied::is_final) denial begins none, nor do a peek, a failure policy, the mode `deny`, a charge, and a
     /// denial by calls at once. [`Named::reset`](crate::Named::reset) ends it, a refund does not.
     ///
-    /// A call under such a rule cannot wait, and takes no lease: each is an error beside it.
+    /// A call under such a rule does not wait: it is denied at once, and the log has a warning. Leases are an error beside it.
     pub fn block(mut self, block: Block) -> Self {
         self.call.block = Some(block);
         self
@@ -411,6 +410,7 @@ impl Rule {
             ("burst", self.burst.is_some()),
             ("layout", self.layout == Some(Layout::Zset)),
             ("postpaid", self.call.postpaid == Some(true) && limit.is_concurrent()),
+            ("block", self.call.block.is_some() && limit.is_concurrent()),
         ];
         settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, iter, slice};
 
+use crate::block::BlockRef;
 use crate::collected;
 pub use crate::collected::CollectedQuotas;
 pub use crate::concurrency::HeldSlots;
@@ -15,7 +16,7 @@ pub use crate::limiter::OpenCall;
 use crate::limiter::{Inside, decision_of};
 use crate::local::StoreTicket;
 pub use crate::private::PlanOfCall;
-use crate::request::{CallOptions, CallSettings, Request};
+use crate::request::{CallOptions, CallSettings, Request, Role};
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RegisteredRule, RuleUse, ServiceRule};
 pub use crate::until_done::UntilDone;
 use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
@@ -54,6 +55,8 @@ pub struct UndecidedRequest {
     name: &'static str,
     limit: Limit,
     cost: u32,
+    role: Role,
+    block: Option<BlockRef>,
     ticket: Option<StoreTicket>,
 }
 
@@ -223,10 +226,12 @@ impl UndecidedRequest {
     /// `None` for a plan without a request of its own, which is decided at once.
     fn new(plan: &Plan<'_>, ticket: Option<StoreTicket>) -> Option<Self> {
         let &Plan { generation, options, ref requests } = plan;
-        let Planned::Single { name: [name], request: [Request { limit, cost, .. }], .. } = *requests else {
+        // Each field of the request is named, so that none is left out.
+        let Planned::Single { name: [name], request: [Request { key: _, limit, cost, role, block }], .. } = *requests
+        else {
             return None;
         };
-        Some(Self { generation, options, name, limit, cost, ticket })
+        Some(Self { generation, options, name, limit, cost, role, block, ticket })
     }
 
     /// Decides about the request, by the limiter that it was planned for.
@@ -237,12 +242,18 @@ impl UndecidedRequest {
     /// # Cancel safety
     /// As for [`Limiter::check`].
     pub async fn decide(self, limiter: &Limiter, key: &Key) -> Result<Decision, Error> {
-        let Self { generation, options, name, limit, cost, ticket } = self;
-        let request = [Request::new(key, limit, cost)];
+        let Self { generation, options, name, limit, cost, role, block, ticket } = self;
+        let request = [Request { key, limit, cost, role, block }];
         let requests = Planned::Single { rule_index: 0, name: [name], request };
         let plan = Plan { generation, options, requests };
         collected::poll_without(pin!(limiter.inside().decide(&plan, ticket))).await.map(decision_of)
     }
+}
+
+/// Returns the rules of a limiter and of the program with their limits, a line of JSON for each. It has no overrides.
+#[must_use]
+pub fn inventory(limiter: &Limiter) -> String {
+    limiter.inside().rules.inventory().lines().flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 /// Returns the rule of a permit. It lives until the process ends.

@@ -27,6 +27,11 @@ impl Site {
         self.rule.limits
     }
 
+    /// The algorithm of limits that do not state their own, and its burst if that is a number.
+    pub(crate) fn algorithm_and_burst(&self) -> (&'static str, Option<u32>) {
+        (self.rule.algorithm, self.rule.burst)
+    }
+
     /// The cost to compare with configured limits: see [`RuleSite::cost`].
     pub(crate) fn cost(&self) -> Option<u32> {
         self.rule.cost
@@ -90,6 +95,10 @@ pub struct RuleSite {
     pub key: Option<&'static str>,
     /// The limits as written, or `configured`.
     pub limits: &'static [&'static str],
+    /// The algorithm of limits that do not state their own.
+    pub algorithm: &'static str,
+    /// The burst, if it is a number.
+    pub burst: Option<u32>,
     /// The cost, if it is a number, and if the attribute has no `burst`, which configured limits would use.
     pub cost: Option<u32>,
     /// The module and the name of the function, without the type of a method.

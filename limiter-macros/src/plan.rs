@@ -167,8 +167,29 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::SlidingWindow,
+        Self::FixedWindow,
+        Self::SlidingCounter,
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::Calendar,
+    ];
+
     pub(crate) fn has_burst(self) -> bool {
         matches!(self, Self::TokenBucket | Self::LeakyBucket)
+    }
+
+    /// The name in an attribute and in a text of rules.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::SlidingWindow => "sliding_window",
+            Self::FixedWindow => "fixed_window",
+            Self::SlidingCounter => "sliding_counter",
+            Self::TokenBucket => "token_bucket",
+            Self::LeakyBucket => "leaky_bucket",
+            Self::Calendar => "calendar",
+        }
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::NamedValue;
 use crate::rule::levels::RuleLevels;
 use crate::rule::table::RuleState;
 use crate::rule::{KeyText, Mode, RegisteredRule, RuleTable};
 use crate::site::sites;
-use crate::store::redis::InventorySource;
+use crate::{Algorithm, Limit};
 
 /// The rules of a limiter as lines of a text. It has nothing of the program's code.
 pub(crate) struct RuleInventory {
@@ -17,11 +18,11 @@ pub(crate) struct RuleInventory {
     switch: Option<Mode>,
 }
 
-/// What the program states about a rule.
+/// The keys and limits of a rule in the program.
 #[derive(Default)]
 struct OfProgram {
     keys: BTreeSet<String>,
-    limits: &'static [&'static str],
+    limits: Vec<String>,
 }
 
 impl RuleTable {
@@ -36,39 +37,56 @@ impl RuleInventory {
     /// The rules of the functions and services of the program, and those that its builder declares.
     fn of_program(&self) -> BTreeMap<String, OfProgram> {
         let mut rules: BTreeMap<_, OfProgram> = BTreeMap::new();
-        let mut add = |name: &str, keys: &mut dyn Iterator<Item = &str>, limits: &'static [&'static str]| {
+        let mut add = |name: &str, keys: &mut dyn Iterator<Item = &str>, limits: &mut dyn Iterator<Item = String>| {
             let rule = rules.entry(name.to_owned()).or_default();
             rule.keys.extend(keys.map(str::to_owned));
             if rule.limits.is_empty() {
-                rule.limits = limits;
+                rule.limits = limits.collect();
             }
         };
         for site in sites() {
-            add(site.rule(), &mut site.key().into_iter(), site.limits());
+            let (algorithm, burst) = site.algorithm_and_burst();
+            add(
+                site.rule(),
+                &mut site.key().into_iter(),
+                &mut site.limits().iter().map(|text| limit(text, algorithm, burst)),
+            );
         }
         for rule in RegisteredRule::all() {
-            add(rule.name, &mut rule.forms.iter().map(|form| form.template), rule.limits);
+            add(
+                rule.name,
+                &mut rule.forms.iter().map(|form| form.template),
+                &mut rule.limit.iter().map(limit_in_force),
+            );
         }
         for name in &self.declared {
-            add(name, &mut [].into_iter(), &[]);
+            add(name, &mut [].into_iter(), &mut [].into_iter());
         }
         rules
     }
 }
 
-impl InventorySource for RuleInventory {
+#[cfg(feature = "redis")]
+impl crate::store::redis::InventorySource for RuleInventory {
     fn version(&self) -> (u64, usize) {
         let services = RegisteredRule::all().iter().map(|rule| 1 + rule.forms.len()).sum();
         (self.state.generation(), services)
     }
 
     fn lines(&self) -> Box<dyn Iterator<Item = String>> {
+        Box::new(self.lines())
+    }
+}
+
+impl RuleInventory {
+    /// Returns a line of JSON for each rule.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> + use<> {
         let (levels, mut of_program, switch) = (self.state.levels(), self.of_program(), self.switch);
         for name in levels.names() {
             let rule = of_program.entry(name.to_owned()).or_default();
             rule.keys.extend(levels.key_of(name).map(str::to_owned));
         }
-        Box::new(of_program.into_iter().map(move |(name, rule)| line(&name, &rule, &levels, switch)))
+        of_program.into_iter().map(move |(name, rule)| line(&name, &rule, &levels, switch))
     }
 }
 
@@ -77,18 +95,34 @@ fn line(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<
     let resolved = levels.resolve(name, KeyText::Unknown, switch);
     let settings = resolved.settings();
     let limits: Vec<_> = match settings.limits() {
-        [] => of_program.limits.iter().map(|limit| (*limit).to_owned()).collect(),
-        limits => limits.iter().map(ToString::to_string).collect(),
+        [] => of_program.limits.clone(),
+        limits => limits.iter().map(limit_in_force).collect(),
     };
     let (mode, origin) = (settings.mode().as_str(), settings.limits_origin());
     format!(
-        "{{\"rule\":{},\"keys\":{},\"limits\":{},\"mode\":{},\"origin\":{}}}",
+        "{{\"rule\":{},\"keys\":{},\"limits\":[{}],\"mode\":{},\"origin\":{}}}",
         json(name),
         json_list(of_program.keys.iter().map(String::as_str)),
-        json_list(limits.iter().map(String::as_str)),
+        limits.join(","),
         json(mode),
         json(origin.as_str()),
     )
+}
+
+/// A limit as JSON.
+fn limit_in_force(limit: &Limit) -> String {
+    let burst = Some(limit.burst()).filter(|burst| *burst != limit.max());
+    self::limit(&limit.to_string(), limit.algorithm().name(), burst)
+}
+
+/// A limit as JSON: its text, or an object with its algorithm if that is not the default.
+fn limit(text: &str, algorithm: &str, burst: Option<u32>) -> String {
+    let says_how = text.ends_with(Algorithm::Concurrent.name()) || algorithm == Algorithm::Calendar.name();
+    if says_how || algorithm == Algorithm::SlidingWindow.name() {
+        return json(text);
+    }
+    let burst = burst.map_or(String::new(), |burst| format!(",\"burst\":{burst}"));
+    format!("{{\"limit\":{},\"algorithm\":{}{burst}}}", json(text), json(algorithm))
 }
 
 /// Returns a text as JSON.
@@ -119,6 +153,8 @@ impl fmt::Debug for RuleInventory {
 #[cfg(all(test, not(limiter_loom)))]
 mod tests {
     use super::*;
+    #[cfg(feature = "redis")]
+    use crate::store::redis::InventorySource as _;
     use crate::{KeyMatch, Limiter, Origin, Rule, RuleSet};
 
     fn lines(limiter: &Limiter) -> Vec<String> {
@@ -139,6 +175,7 @@ mod tests {
         assert!(!found.iter().any(|line| line.contains("customer") || line.contains("7/10s")), "{found:?}");
     }
 
+    #[cfg(feature = "redis")]
     #[test]
     fn a_change_of_the_rules_changes_the_version() {
         let limiter = Limiter::memory();

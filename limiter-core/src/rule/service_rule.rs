@@ -22,6 +22,7 @@ pub(crate) struct RegisteredRule {
     pub(crate) name: &'static str,
     /// The limit of the layer, as text.
     pub(crate) limits: &'static [&'static str],
+    pub(crate) limit: Option<Limit>,
     pub(crate) forms: &'static [KeyForm],
 }
 
@@ -78,7 +79,7 @@ impl Registered {
             return None;
         }
         let limits = Vec::leak(limits.iter().map(|limit| leak(limit)).collect());
-        let rule = RegisteredRule { name: leak(name), limits, forms: forms() };
+        let rule = RegisteredRule { name: leak(name), limits, limit, forms: forms() };
         rules.push(rule);
         self.for_children.set(&rules);
         Some(rule)

@@ -327,7 +327,6 @@ impl RuleTable {
     }
 
     /// The state that outlives the table, and the names that the builder declares.
-    #[cfg(feature = "redis")]
     pub(super) fn state_and_declared(&self) -> (&Arc<RuleState>, &BTreeSet<String>) {
         (&self.state, &self.declared)
     }

@@ -8,7 +8,7 @@ use syn::{Expr, Lit};
 use super::Expansion;
 use super::source_text::source_text;
 use super::spans::point_at;
-use crate::plan::{FailurePolicy, Given, LimitSource, Limits, Policy, Rule};
+use crate::plan::{Algorithm, FailurePolicy, Given, LimitSource, Limits, Policy, Rule};
 use crate::value::literal;
 
 impl Expansion<'_> {
@@ -97,7 +97,16 @@ impl Expansion<'_> {
                 quote!(#(#texts),*)
             }
         };
-        let has_burst = matches!(&rule.limits, Limits::Written { counted_by: Some(by), .. } if by.burst.is_some());
+        let counted_by = match &rule.limits {
+            Limits::Written { counted_by, .. } => counted_by.as_ref(),
+            Limits::Configured => None,
+        };
+        let has_burst = counted_by.is_some_and(|by| by.burst.is_some());
+        let algorithm = counted_by.map_or(Algorithm::SlidingWindow, |by| by.algorithm).name();
+        let burst = match counted_by.and_then(|by| by.burst.as_ref()) {
+            Some(Given::Literal(burst)) => quote!(::core::option::Option::Some(#burst)),
+            _ => quote!(::core::option::Option::None),
+        };
         let cost = match &rule.cost {
             Given::Literal(cost) if !has_burst => quote!(::core::option::Option::Some(#cost)),
             _ => quote!(::core::option::Option::None),
@@ -107,6 +116,8 @@ impl Expansion<'_> {
                 name: #name,
                 key: #key,
                 limits: &[#limits],
+                algorithm: #algorithm,
+                burst: #burst,
                 cost: #cost,
                 function: ::core::concat!(::core::module_path!(), "::", #function),
                 file: ::core::file!(),

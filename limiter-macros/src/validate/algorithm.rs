@@ -9,15 +9,6 @@ use crate::names::Argument;
 use crate::plan::{Algorithm, CountedBy};
 use crate::value::{bare_name, string};
 
-const ALGORITHMS: [(&str, Algorithm); 6] = [
-    ("sliding_window", Algorithm::SlidingWindow),
-    ("fixed_window", Algorithm::FixedWindow),
-    ("sliding_counter", Algorithm::SlidingCounter),
-    ("token_bucket", Algorithm::TokenBucket),
-    ("leaky_bucket", Algorithm::LeakyBucket),
-    ("calendar", Algorithm::Calendar),
-];
-
 const CONCURRENT: &str = "concurrent";
 const NO_ALGORITHM: &str = "calls at once are no permits of a window, which an algorithm counts: write \
                             `concurrent = 50` instead of `algorithm` and the limit";
@@ -57,8 +48,8 @@ pub(super) fn algorithm(args: &Args, errors: &mut Errors) -> Option<CountedBy> {
 /// # Errors
 /// The value is no algorithm's name. The message suggests the nearest one.
 fn algorithm_named(written: &Written) -> syn::Result<Algorithm> {
-    let all = || ALGORITHMS.map(|(name, _)| format!("`{name}`")).join(", ");
-    let find = |text: &str| ALGORITHMS.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm);
+    let all = || Algorithm::ALL.map(|algorithm| format!("`{}`", algorithm.name())).join(", ");
+    let find = |text: &str| Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text);
     let message = match (bare_name(&written.value), string(&written.value)) {
         (Some(word), _) if word == CONCURRENT => NO_ALGORITHM.to_owned(),
         (None, Some(text)) if text.value() == CONCURRENT => NO_ALGORITHM.to_owned(),
@@ -86,6 +77,6 @@ fn meant_by(word: &str) -> Option<&'static str> {
         "fixed" | "window" => Some("fixed_window"),
         "sliding" | "sliding_log" | "sliding_window_log" => Some("sliding_window"),
         "sliding_window_counter" => Some("sliding_counter"),
-        _ => nearest(word, ALGORITHMS.map(|(name, _)| name)),
+        _ => nearest(word, Algorithm::ALL.map(Algorithm::name)),
     }
 }

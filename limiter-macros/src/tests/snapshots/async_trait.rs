@@ -41,6 +41,8 @@ where
                                 name: "user:{id}",
                                 key: ::core::option::Option::Some("user:{id}"),
                                 limits: &["5/s"],
+                                algorithm: "sliding_window",
+                                burst: ::core::option::Option::None,
                                 cost: ::core::option::Option::Some(1u32),
                                 function: ::core::concat!(
                                     ::core::module_path!(), "::", "get"

@@ -30,6 +30,8 @@ async fn get(id: u64) -> Option<u64> {
                             name: "erp",
                             key: ::core::option::Option::Some("erp"),
                             limits: &["50 concurrent"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"

@@ -28,6 +28,8 @@ fn get(id: u64) -> Option<u64> {
                         name: "{REGION}/{{user}}:{id}!",
                         key: ::core::option::Option::Some("{REGION}/{{user}}:{id}!"),
                         limits: &["5/s"],
+                        algorithm: "sliding_window",
+                        burst: ::core::option::Option::None,
                         cost: ::core::option::Option::Some(1u32),
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),

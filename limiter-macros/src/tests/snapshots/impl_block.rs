@@ -13,6 +13,8 @@ impl<T> Service<T> {
                             name: "service",
                             key: ::core::option::Option::Some("service"),
                             limits: &["5/s"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"

@@ -31,6 +31,8 @@ async fn get(&self, mut id: u64, _unused: &str) -> Reply {
                             name: "get",
                             key: ::core::option::Option::None,
                             limits: &["self . max/1m30s"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"

@@ -31,6 +31,8 @@ fn get(
                         name: "{id}/{first}",
                         key: ::core::option::Option::Some("{id}/{first}"),
                         limits: &["5/s"],
+                        algorithm: "sliding_window",
+                        burst: ::core::option::Option::None,
                         cost: ::core::option::Option::Some(1u32),
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),

@@ -35,6 +35,8 @@ async fn get_id() -> Result<u32, Busy> {
                             name: "getId",
                             key: ::core::option::Option::Some("getId"),
                             limits: &["MAX/10s"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get_id"

@@ -46,6 +46,8 @@ async fn get(customer: &Customer) -> Result<u64, Busy> {
                             name: "{customer.id}",
                             key: ::core::option::Option::Some("{customer.id}"),
                             limits: &["5/s"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
@@ -57,6 +59,8 @@ async fn get(customer: &Customer) -> Result<u64, Busy> {
                             name: "all",
                             key: ::core::option::Option::Some("all"),
                             limits: &["configured"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"

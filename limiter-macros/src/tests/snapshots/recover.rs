@@ -18,6 +18,8 @@ async fn get(id: u64, name: String) -> Result<u64, Failed> {
                             name: "user:{id}",
                             key: ::core::option::Option::Some("user:{id}"),
                             limits: &["5/s"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"

@@ -9,6 +9,8 @@ fn get() -> Result<u64, Failed> {
                 name: "k",
                 key: ::core::option::Option::Some("k"),
                 limits: &["5/s"],
+                algorithm: "sliding_window",
+                burst: ::core::option::Option::None,
                 cost: ::core::option::Option::Some(1u32),
                 function: ::core::concat!(::core::module_path!(), "::", "get"),
                 file: ::core::file!(),

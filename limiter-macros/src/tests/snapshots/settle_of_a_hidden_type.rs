@@ -9,6 +9,8 @@ async fn get(size: u32) -> Result<Vec<impl Row>, Busy> {
                 name: "k",
                 key: ::core::option::Option::Some("k"),
                 limits: &["5/s"],
+                algorithm: "sliding_window",
+                burst: ::core::option::Option::None,
                 cost: ::core::option::Option::None,
                 function: ::core::concat!(::core::module_path!(), "::", "get"),
                 file: ::core::file!(),

@@ -27,6 +27,8 @@ async fn get(id: u64) -> u64 {
                             name: "user:{id}",
                             key: ::core::option::Option::Some("user:{id}"),
                             limits: &["5/s"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
@@ -38,6 +40,8 @@ async fn get(id: u64) -> u64 {
                             name: "global",
                             key: ::core::option::Option::Some("global"),
                             limits: &["100/s"],
+                            algorithm: "sliding_window",
+                            burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"

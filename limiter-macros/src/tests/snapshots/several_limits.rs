@@ -48,6 +48,8 @@ async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
                             name: "{id}",
                             key: ::core::option::Option::Some("{id}"),
                             limits: &["5/s", "limit"],
+                            algorithm: "token_bucket",
+                            burst: ::core::option::Option::Some(10u32),
                             cost: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"

@@ -11,6 +11,8 @@ fn get_id() -> Result<u64, Busy> {
                         name: "getId",
                         key: ::core::option::Option::Some("getId"),
                         limits: &["5/10s"],
+                        algorithm: "sliding_window",
+                        burst: ::core::option::Option::None,
                         cost: ::core::option::Option::Some(1u32),
                         function: ::core::concat!(
                             ::core::module_path!(), "::", "get_id"

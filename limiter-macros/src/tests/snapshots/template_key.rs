@@ -31,6 +31,8 @@ fn get(tenant: &str, user: &User, hash: u32) -> Reply {
                             "{tenant}/{{{user.id}}}:{hash:08x}",
                         ),
                         limits: &["LIMIT"],
+                        algorithm: "sliding_window",
+                        burst: ::core::option::Option::None,
                         cost: ::core::option::Option::Some(1u32),
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),
