@@ -1,4 +1,4 @@
-//! `limiter check`, `charge`, `peek`, `usage` and `reset`: decisions about one key.
+//! `limiter check`, `charge`, `peek`, `usage`, `why` and `reset`: decisions about one key.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,10 +23,12 @@ mod signals;
 mod slots;
 mod target;
 mod use_of_limits;
+mod why;
 
 use answer::{Answer, millis};
 use counts::no_count;
 use target::Target;
+pub(crate) use why::why;
 
 /// Takes permits. If they were granted, it runs the program. A program that cannot be started gives them back.
 ///
@@ -178,19 +180,26 @@ pub(crate) async fn reset(
     let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
     target.require_limit().await?;
     let counts = target.counts().await?;
+    let before = target.rule().peek(&target.key, &target.default_limit).await?;
+    let was_blocked = matches!(&before, Decision::Denied(denied) if denied.is_blocked());
     target.rule().reset(&target.key, &target.default_limit).await?;
     let (key, slots) = (target.key.encoded(), target.slots().await?);
     let written = if output.is_json() {
         let had_count = counts.are_known().then(|| !counts.are_empty());
-        let mut answer = json!({ "key": key, "reset": true, "had_count": had_count });
+        let mut answer = json!({ "key": key, "reset": true, "had_count": had_count, "was_blocked": was_blocked });
         if let Some(slots) = &slots {
             answer["slots_in_use"] = json!(slots.in_use());
         }
         output.json(&answer)
     } else if let Some(slots) = &slots {
         output.line(format_args!("reset: {key}, {}", slots.kept_text()))
+    } else if was_blocked {
+        output.line(format_args!("reset: {key} is no longer blocked, and has its full quota"))
     } else if counts.are_empty() {
-        output.line(format_args!("reset: {}", no_count(&target.key, &counts)))
+        // The attribute may have a block that the rules do not show.
+        let block =
+            if arguments.limits.rule.is_some() { "; a block by the rule, if there was one, has ended" } else { "" };
+        output.line(format_args!("reset: {}{block}", no_count(&target.key, &counts)))
     } else {
         output.line(format_args!("reset: {key} has its full quota"))
     };

@@ -47,8 +47,8 @@ impl Block {
         text.map(Self).map_err(|problem| error(problem, &format!("{time:?}")))
     }
 
-    /// Returns blocks each of which is `factor` times as long as the one before it, 1 to 1 000, but at most `most` long. A
-    /// key that was not blocked for `most` since its last block begins anew.
+    /// Returns blocks each of which is `factor` times as long as the one before it, above 1 and up to 1 000, but at most
+    /// `most` long. A key that was not blocked for `most` since its last block begins anew.
     ///
     /// The factor counts in thousandths.
     ///
@@ -144,7 +144,11 @@ fn error(problem: BlockProblem<'_>, found: &str) -> Error {
 /// Returns the message for a value that is no block.
 pub(crate) fn problem_text(problem: BlockProblem<'_>, found: &str) -> String {
     match problem {
-        BlockProblem::Unreadable | BlockProblem::Time(_) | BlockProblem::TimeOutOfRange => format!(
+        BlockProblem::Unreadable => format!(
+            "`block` must have a time, then ` x2 up to 1d` for blocks that grow, and ` extended` if attempts extend \
+             them, got {found}: write one such as `10min`, `1min x2 up to 1d` or `10min extended`"
+        ),
+        BlockProblem::Time(_) | BlockProblem::TimeOutOfRange => format!(
             "`block` must have times from 1 ms to 366 days, got {found}: write one such as `10min`, or `1min x2 up to 1d` for \
              blocks that grow"
         ),

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{
-    Allowed, Block, Decision, Denied, ErrorKind, Key, Limiter, ManualClock, Mode, Rule, RuleSet, rate_limited,
-};
+use rate_limited::{Allowed, Block, Decision, Denied, Key, Limiter, ManualClock, Mode, Rule, RuleSet, rate_limited};
 
-use crate::support::{Subject, builder_for, key, limit, on_every_store};
+use crate::support::{LONG_DEADLINE, Subject, builder_for, key, limit, on_every_store};
 
 on_every_store! {
     the_first_denial_blocks_the_key_until_the_end,
@@ -279,12 +277,16 @@ async fn a_blocked_decision_has_each_limit_of_the_call() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_and_a_lease_are_errors_beside_a_block() {
-    let limiter = Limiter::memory();
-    with_rules(&limiter, &[("login", login(&["1/s"], "1min"))]);
-    let error = limiter.named("login").wait(&Key::new("a"), &limit("1/h"), SECOND).await.expect_err("an error");
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("`wait` must be left out for a rule with `block`"), "{error}");
+async fn beside_a_block_no_call_waits_and_a_lease_is_an_error() {
+    for builder in [Limiter::builder(), builder_for(RedisServer::shared())] {
+        let limiter = builder.connect().await.expect("a store");
+        let (key, any) = (key("a"), limit("1/h"));
+        let wait = async || limiter.named("login").wait(&key, &any, LONG_DEADLINE).await.expect("the store answers");
+        assert!(wait().await.is_allowed());
+        // The setting may come while the program runs.
+        with_rules(&limiter, &[("login", login(&["1/h"], "1min"))]);
+        assert!(wait().await.into_result().expect_err("denied at once").is_blocked());
+    }
     let both = Limiter::builder().rule("login", login(&["100000/s"], "1min").leases(true)).build();
     assert!(both.expect_err("an error").to_string().contains("`block` of the rule"));
 }

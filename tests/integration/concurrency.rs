@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use limiter_testkit::RedisServer;
 use rate_limited::{
-    Denied, Entered, Entry, ErrorKind, Key, Limit, Limiter, Mode, OnError, Rule, RuleSet, Source, rate_limited,
+    Denied, Entered, Entry, Error, ErrorKind, Key, Limit, Limiter, Mode, OnError, Rule, RuleSet, Source, rate_limited,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Barrier, Notify};
 use tokio::task::JoinSet;
 
 use crate::deadlines::eventually;
@@ -335,20 +335,26 @@ async fn many_tasks_never_exceed_the_limit(limiter: Limiter) {
     const MAX: u32 = 4;
     let (key, limit) = (key("a"), concurrent(MAX));
     let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    // A call that waits ends once as many run as the limit allows, however slow the machine is.
+    let all_run = Arc::new(Barrier::new(MAX as usize));
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
-        let (limiter, key, running, most) = (limiter.clone(), key.clone(), Arc::clone(&running), Arc::clone(&most));
+        let (limiter, key, all_run) = (limiter.clone(), key.clone(), Arc::clone(&all_run));
+        let (running, most) = (Arc::clone(&running), Arc::clone(&most));
         tasks.spawn(async move {
-            for round in 0..20 {
-                let entry = match round % 4 {
-                    0 => limiter.enter(&key, &limit).await,
-                    _ => limiter.enter_wait(&key, &limit, LONG_DEADLINE).await,
-                };
-                let Some(_held) = entry.expect("a decision").entered() else { continue };
+            let run = async |entry: Result<Entry, Error>, waits: bool| {
+                let Some(_held) = entry.expect("a decision").entered() else { return };
                 let now = running.fetch_add(1, Ordering::SeqCst) + 1;
                 most.fetch_max(now, Ordering::SeqCst);
                 tokio::task::yield_now().await;
+                if waits {
+                    all_run.wait().await;
+                }
                 running.fetch_sub(1, Ordering::SeqCst);
+            };
+            for _ in 0..10 {
+                run(limiter.enter(&key, &limit).await, false).await;
+                run(limiter.enter_wait(&key, &limit, LONG_DEADLINE).await, true).await;
             }
         });
     }

@@ -36,13 +36,13 @@ fn one_host_runs_the_report() {
 #[test]
 fn a_block_is_ended_by_a_reset() {
     let server = server();
-    let text = "[rules.calls]\nkey = \"calls:{user}\"\nlimit = \"1/s\"\nblock = \"1h\"\n";
+    let text = "[rules.\"calls:{user}\"]\nlimit = \"1/s\"\nblock = \"1h\"\n";
     limiter_with_input(&server.url(), &["rules", "import", "-"], text.as_bytes()).ok();
-    let run = |command: &str| limiter(&server.url(), &["--json", command, "calls:@42", "--rule", "calls"]);
+    let run = |command: &str| limiter(&server.url(), &["--json", command, "calls:@42", "--rule", "calls:{user}"]);
     assert_eq!(run("check").json()["allowed"], true);
     let denied = run("check");
     assert_eq!((denied.code, denied.json()["blocked"].clone()), (Some(1), serde_json::Value::Bool(true)));
-    let text = limiter(&server.url(), &["peek", "calls:@42", "--rule", "calls"]).stdout;
+    let text = limiter(&server.url(), &["peek", "calls:@42", "--rule", "calls:{user}"]).stdout;
     assert!(text.starts_with("denied: calls:@42, blocked by its rule of 1/s, retry in 59 min"), "{text}");
     limiter(&server.url(), &arguments("limiter reset calls:")).ok();
     assert_eq!(run("check").json()["allowed"], true);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::block::BlockRef;
 use crate::concurrency::HeldSlots;
 use crate::decision::DIRECT_CALL;
-use crate::limiter::planned::{RuleDecision, decision_of, no_wait_for_a_block};
+use crate::limiter::planned::{RuleDecision, decision_of};
 use crate::limiter::{Inside, Limiter};
 use crate::request::Request;
 use crate::rule::{CustomerPlan, KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
@@ -194,14 +194,12 @@ impl<'a> Named<'a> {
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
         let inside = self.limiter.inside();
-        if !max_wait.is_zero() && self.plan_call(inside, limits)?.blocking_rule().is_some() {
-            return Err(no_wait_for_a_block());
-        }
         inside.decide_named(|| self.plan_call(inside, limits), max_wait, None).await.map(decision_of)
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in
-    /// [shadow mode](crate::Mode::Shadow).
+    /// [shadow mode](crate::Mode::Shadow), nor for one with a [block](crate::Rule::block): its call is denied at once, and
+    /// the log has a warning.
     ///
     /// # Errors
     /// As for [`Limiter::check`].

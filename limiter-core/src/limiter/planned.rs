@@ -77,14 +77,6 @@ pub(crate) fn enter_instead() -> Error {
     Error::new(ErrorKind::Config, problem)
 }
 
-/// The error of a call that may wait, under a rule whose denials block the key.
-#[cold]
-pub(super) fn no_wait_for_a_block() -> Error {
-    let problem = "`wait` must be left out for a rule with `block`, got both: a call that waits is one that is denied, so the \
-                   block would begin at once; call `check`, or remove `block`";
-    Error::new(ErrorKind::Config, problem)
-}
-
 /// Checks that a call need not hold anything until it ends.
 ///
 /// # Errors

@@ -134,6 +134,7 @@ pub(super) fn override_problem(template: Option<&str>, problem: &OverrideProblem
             let list = names.join("`, `");
             match nearest(name, names.iter().map(String::as_str)) {
                 Some(nearest) => {
+                    let nearest = toml_name(nearest);
                     format!("`match` must name parts of the key `{template}`, got `{name}`: write `{nearest}`")
                 }
                 None if names.is_empty() => {
@@ -165,4 +166,10 @@ pub(super) fn override_problem(template: Option<&str>, problem: &OverrideProblem
             )
         }
     }
+}
+
+/// Returns the name of a part as a key of a table: in quotes, if it has a dot as in `user.id`.
+fn toml_name(part: &str) -> String {
+    let is_bare = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    if is_bare { part.to_owned() } else { format!("\"{part}\"") }
 }
