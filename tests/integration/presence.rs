@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use limiter_testkit::{Cluster, RedisServer, Reply, slot_of, unique};
-use rate_limited::{Builder, ErrorKind, HealthState, Instance, Limiter, OnError, Rule, RuleSet};
+use rate_limited::{Algorithm, Builder, ErrorKind, HealthState, Instance, Limiter, OnError, Rule, RuleSet};
 use tokio::time::sleep;
 
 use crate::acl::documented_rules;
@@ -62,6 +62,35 @@ async fn limiters_that_live_are_listed_and_one_that_is_dropped_is_not() {
         live_keys(server, &prefix).iter().all(|key| key.contains(":inventory:") || key.ends_with(":swept"))
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_inventory_of_a_limiter_that_lives_can_be_read() {
+    let prefix = unique("live");
+    let bucket = limit("5/s").with_algorithm(Algorithm::TokenBucket).with_burst(9).expect("a burst");
+    let rules = RuleSet::new().rule("a", Rule::new().limit(limit("5/10s"))).rule("b", Rule::new().limit(bucket));
+    let url = RedisServer::shared().url();
+    let limiter = builder(url, &prefix).rules(rules).connect().await.expect("connects");
+    let digest = eventually_lists(&limiter, 1).await[0].inventory.clone();
+    let read = async |digest: &str| limiter.inventory(digest).await.expect("the store answers");
+    let text = eventually_some(async || read(&digest).await).await;
+    let line = |name: &str| text.lines().find(|line| line.starts_with(&format!(r#"{{"rule":"{name}","#)));
+    let limits = |name| line(name).and_then(|line| line.split_once(r#""limits":"#)).map(|(_, rest)| rest);
+    assert!(limits("a").is_some_and(|limits| limits.starts_with(r#"["5/10s"]"#)), "{text}");
+    let expected = r#"[{"limit":"5/s","algorithm":"token_bucket","burst":9}]"#;
+    assert!(limits("b").is_some_and(|limits| limits.starts_with(expected)), "{text}");
+    // That of an annotated function of this program.
+    let expected = r#"[{"limit":"100/min","algorithm":"token_bucket","burst":100}]"#;
+    assert!(limits("costly bucket").is_some_and(|limits| limits.starts_with(expected)), "{text}");
+    assert_eq!(read("of no limiter").await, None);
+    let error = Limiter::memory().inventory(&digest).await.expect_err("no shared store");
+    assert_eq!(error.kind(), ErrorKind::Config);
+}
+
+/// The text of an inventory comes just behind its first heartbeat.
+async fn eventually_some(read: impl AsyncFn() -> Option<String>) -> String {
+    eventually("a text", async || read().await.is_some()).await;
+    read().await.expect("a text")
 }
 
 #[tokio::test]
@@ -296,7 +325,7 @@ async fn documented_permissions_of_heartbeats_are_minimal() {
     let error = limiter.instances().await.expect_err("an operator's permission is missing");
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(
-        error.to_string().ends_with("to list instances the user needs `~rl-live:* +time +hgetall +zrange`"),
+        error.to_string().ends_with("to list instances the user needs `~rl-live:* +time +hgetall +zrange +get`"),
         "{error}"
     );
     drop(limiter);
@@ -307,7 +336,11 @@ async fn documented_permissions_of_heartbeats_are_minimal() {
     for rule in lister.iter().filter(|rule| rule.starts_with(['+', '~'])) {
         let fewer: Vec<_> = lister.iter().copied().filter(|other| other != rule).collect();
         allow(&server, &fewer);
-        let listed = async || builder(url_of_user(&server), "rl").presence(false).connect().await?.instances().await;
+        let listed = async || {
+            let lister = builder(url_of_user(&server), "rl").presence(false).connect().await?;
+            let inventory = lister.instances().await?[0].inventory.clone();
+            lister.inventory(&inventory).await
+        };
         assert_eq!(once_connected(listed).await.expect_err(rule).kind(), ErrorKind::Refused, "without {rule}");
     }
 }

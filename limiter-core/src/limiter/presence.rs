@@ -9,7 +9,7 @@ impl Limiter {
     ///
     /// They are in the order of their start. A limiter is listed after its first 10 s. It is no longer listed when it was
     /// dropped, or 15 s after the end of a process that did not drop it. The user needs the permissions
-    /// `~rl-live:* +time +hgetall +zrange`, with the prefix in place of `rl`. The command `limiter instances` prints the
+    /// `~rl-live:* +time +hgetall +zrange +get`, with the prefix in place of `rl`. The command `limiter instances` prints the
     /// list.
     ///
     /// ```no_run
@@ -30,10 +30,30 @@ impl Limiter {
     /// # Cancel safety
     /// Nothing changes.
     pub async fn instances(&self) -> Result<Vec<Instance>, Error> {
-        let in_memory = || {
-            let problem = "the instances must share a store, got one in this process: write the `url` of a Redis";
-            Error::new(ErrorKind::Config, problem)
-        };
         self.inside().redis().ok_or_else(in_memory)?.instances().await
     }
+
+    /// Reads the inventory of limiters that live, by its digest: [`Instance::inventory`]. Needs the feature `redis`.
+    ///
+    /// It is a line of JSON for each rule, with its keys as templates, its limits, its mode and the level that they come
+    /// from, such as `{"rule":"search","keys":["search:{user}"],"limits":["5/10s"],"mode":"enforce","origin":"attribute"}`.
+    /// A limit of another algorithm than the sliding window is an object. The last line may be `{"left_out":N}`: so many
+    /// rules had no place in 256 kB. `None` if the last limiter that had it has ended. The user needs the permissions
+    /// `~rl-live:* +get`, with the prefix in place of `rl`.
+    ///
+    /// # Errors
+    /// As for [`instances`](Self::instances).
+    ///
+    /// # Cancel safety
+    /// Nothing changes.
+    pub async fn inventory(&self, digest: &str) -> Result<Option<String>, Error> {
+        self.inside().redis().ok_or_else(in_memory)?.inventory(digest).await
+    }
+}
+
+fn in_memory() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "the instances must share a store, got one in this process: write the `url` of a Redis",
+    )
 }

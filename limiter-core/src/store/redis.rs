@@ -44,7 +44,7 @@ use busy_polling::usable_limit;
 use endpoint::{ReadySignal, worker_stopped};
 use health::HealthBoard;
 use naming::{Naming, RedisKeys};
-use presence::FollowedVersion;
+use presence::{FollowedVersion, PresenceCall};
 use script::action::Action;
 #[cfg(test)]
 pub(crate) use script::slots::model::StoredSlots;
@@ -162,8 +162,23 @@ impl RedisStore {
     /// # Errors
     /// The failure of the store.
     pub(crate) async fn instances(&self) -> Result<Vec<Instance>, Error> {
+        self.ask_presence(PresenceCall::Instances).await
+    }
+
+    /// Reads the text of an inventory.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    pub(crate) async fn inventory(&self, digest: &str) -> Result<Option<String>, Error> {
+        self.ask_presence(|reply_to| PresenceCall::Inventory(digest.to_owned(), reply_to)).await
+    }
+
+    async fn ask_presence<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> PresenceCall,
+    ) -> Result<T, Error> {
         let (reply_to, reply) = oneshot::channel();
-        self.worker()?.send_instances_call(reply_to);
+        self.worker()?.send_presence_call(question(reply_to));
         AtHome::new(unconstrained(reply)).await?.unwrap_or_else(|_| Err(worker_stopped()))
     }
 

@@ -70,8 +70,12 @@ impl PresenceOptions {
     }
 }
 
-/// A request for the instances that live: the way of the reply.
-pub(crate) type InstancesCall = oneshot::Sender<Result<Vec<Instance>, Error>>;
+/// A question about the limiters that live, with the way of the reply.
+pub(crate) enum PresenceCall {
+    Instances(oneshot::Sender<Result<Vec<Instance>, Error>>),
+    /// The text of the inventory with this digest.
+    Inventory(String, oneshot::Sender<Result<Option<String>, Error>>),
+}
 
 /// The longest wait for the removal of an instance whose limiter has ended.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -86,7 +90,7 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// Writes heartbeats and lists instances until the store is dropped, and then removes the own instance.
-    pub(crate) async fn serve(self, naming: Arc<Naming>, mut calls: mpsc::UnboundedReceiver<InstancesCall>) {
+    pub(crate) async fn serve(self, naming: Arc<Naming>, mut calls: mpsc::UnboundedReceiver<PresenceCall>) {
         let Self { options, topology, health, followed_version } = self;
         let (server, life) = (Rc::new(LiveServer::new(topology, &naming)), options.life());
         let own = options.inventory.clone().map(|inventory| {
@@ -101,10 +105,16 @@ impl Presence {
             let beats = spawn_local(beat(Rc::clone(&heartbeat), options));
             (heartbeat, beats)
         });
-        while let Some(reply_to) = calls.recv().await {
+        while let Some(call) = calls.recv().await {
             let server = Rc::clone(&server);
-            // A caller that was dropped needs no reply.
-            spawn_local(async move { reply_to.send(Listing { server: &server, life }.read().await) });
+            spawn_local(async move {
+                let listing = Listing { server: &server, life };
+                // A caller that was dropped needs no reply.
+                match call {
+                    PresenceCall::Instances(reply_to) => drop(reply_to.send(listing.read().await)),
+                    PresenceCall::Inventory(digest, reply_to) => drop(reply_to.send(listing.inventory(&digest).await)),
+                }
+            });
         }
         if let Some((heartbeat, beats)) = own {
             beats.abort();
@@ -113,13 +123,20 @@ impl Presence {
     }
 }
 
-/// Writes heartbeats for ever. The next one is due after the reply to the last one.
+/// Writes heartbeats for ever. The next one is due after the reply to the last one, and sooner once the limiter follows
+/// another version of the shared rules.
 async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
     // The instances of a fleet may start at once.
     let (first, interval, spread) = (options.first(), options.interval, options.interval / 10);
     sleep(random_between(first, first + 2 * spread)).await;
     loop {
         heartbeat.write().await;
-        sleep(random_between(interval - spread, interval + spread)).await;
+        let mut left = random_between(interval - spread, interval + spread);
+        while !left.is_zero() && !heartbeat.follows_another_version() {
+            // A fleet has a new version at once, and writes it within this time.
+            let pause = random_between(spread, 2 * spread).min(left);
+            sleep(pause).await;
+            left -= pause;
+        }
     }
 }

@@ -48,7 +48,7 @@ use super::connection::topology::Topology;
 use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
 use super::naming::Naming;
-use super::presence::{FollowedVersion, InstancesCall, Presence, PresenceOptions};
+use super::presence::{FollowedVersion, Presence, PresenceCall, PresenceOptions};
 use super::script::action::Action;
 use super::script::command::ReturnedPermits;
 #[cfg(feature = "rules")]
@@ -89,7 +89,7 @@ pub(crate) struct Receivers {
     pub(crate) slot_orders: mpsc::UnboundedReceiver<SlotOrder>,
     #[cfg(feature = "rules")]
     pub(crate) rules_calls: mpsc::UnboundedReceiver<RulesCall>,
-    pub(crate) instances_calls: mpsc::UnboundedReceiver<InstancesCall>,
+    pub(crate) presence_calls: mpsc::UnboundedReceiver<PresenceCall>,
 }
 
 /// Starts the worker's thread. It runs until all senders of `calls` are dropped.
@@ -179,7 +179,7 @@ impl Worker {
         ));
         let presence = self.presence.take();
         let presence =
-            presence.map(|own| spawn_local(own.serve(Arc::clone(&self.context.naming), receivers.instances_calls)));
+            presence.map(|own| spawn_local(own.serve(Arc::clone(&self.context.naming), receivers.presence_calls)));
         spawn_local(Rc::clone(&self).serve_renewals(receivers.renewals));
         let slots = spawn_local(Rc::clone(&self).serve_slots(receivers.slot_orders));
         let mut calls = receivers.calls;

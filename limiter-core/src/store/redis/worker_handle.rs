@@ -13,7 +13,7 @@ use super::endpoint::{Endpoint, ReadySignal, worker_stopped};
 use super::health::HealthBoard;
 use super::naming::{Naming, RedisKeys};
 use super::notifier::LogThrottle;
-use super::presence::InstancesCall;
+use super::presence::PresenceCall;
 use super::script::action::Action;
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
@@ -42,7 +42,7 @@ pub(crate) struct WorkerHandle {
     slots: SlotSender,
     #[cfg(feature = "rules")]
     rules_calls: mpsc::UnboundedSender<RulesCall>,
-    instances_calls: mpsc::UnboundedSender<InstancesCall>,
+    presence_calls: mpsc::UnboundedSender<PresenceCall>,
     gates: Arc<GateTable>,
     direct: DirectSender,
     health: Arc<HealthBoard>,
@@ -65,14 +65,14 @@ impl WorkerHandle {
         let (slots, slot_orders) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (rules_calls, rules_receiver) = mpsc::unbounded_channel();
-        let (instances_calls, instances_receiver) = mpsc::unbounded_channel();
+        let (presence_calls, presence_receiver) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls: receiver,
             renewals: renewals_receiver,
             slot_orders,
             #[cfg(feature = "rules")]
             rules_calls: rules_receiver,
-            instances_calls: instances_receiver,
+            presence_calls: presence_receiver,
         };
         let gates = Arc::new(match endpoint {
             Endpoint::Single(_) => GateTable::single(),
@@ -89,7 +89,7 @@ impl WorkerHandle {
             slots: SlotSender { orders: slots, has_notices },
             #[cfg(feature = "rules")]
             rules_calls,
-            instances_calls,
+            presence_calls,
             gates,
             direct,
             health,
@@ -115,10 +115,10 @@ impl WorkerHandle {
         self.slots.clone()
     }
 
-    /// Sends a request for the instances that live to the worker.
-    pub(crate) fn send_instances_call(&self, call: InstancesCall) {
+    /// Sends a question about the limiters that live to the worker.
+    pub(crate) fn send_presence_call(&self, call: PresenceCall) {
         // The worker ends only with this store.
-        let _ = self.instances_calls.send(call);
+        let _ = self.presence_calls.send(call);
     }
 
     /// Sends an operation on the shared rules to the worker.

@@ -36,6 +36,8 @@ pub(super) struct Heartbeat {
     followed_version: FollowedVersion,
     /// The version of the inventory, and its digest then.
     known_digest: RefCell<Option<((u64, usize), String)>>,
+    /// The version of the shared rules in the last heartbeat.
+    written_version: Cell<Option<u64>>,
     /// What the last heartbeat has written, or may have.
     written: RefCell<Option<WrittenMember>>,
     /// The digest of the script, once a server has loaded it.
@@ -69,6 +71,7 @@ impl Heartbeat {
             health,
             followed_version,
             known_digest: RefCell::default(),
+            written_version: Cell::default(),
             written: RefCell::default(),
             script_digest: RefCell::default(),
             refused_on: RefCell::default(),
@@ -78,9 +81,14 @@ impl Heartbeat {
 
     /// Writes a heartbeat, if the server is connected and has not refused one on this connection.
     pub(super) async fn write(&self) {
+        let Some(node) = self.usable_node() else {
+            // A heartbeat that is not written is not due sooner.
+            return self.written_version.set((self.followed_version)());
+        };
         let inventory = self.inventory_digest().await;
-        let Some(node) = self.usable_node() else { return };
-        let member = self.identity.member((self.followed_version)(), self.health.health().state.as_str());
+        let rules_version = (self.followed_version)();
+        self.written_version.set(rules_version);
+        let member = self.identity.member(rules_version, self.health.health().state.as_str());
         let present = WrittenMember { member, inventory };
         // Its reply may be lost.
         let before = self.written.replace(Some(present.clone()));
@@ -97,6 +105,11 @@ impl Heartbeat {
             Ok(_) => {}
             Err(error) => self.report(error),
         }
+    }
+
+    /// Returns whether the limiter follows another version of the shared rules than the last heartbeat says.
+    pub(super) fn follows_another_version(&self) -> bool {
+        self.written_version.get() != (self.followed_version)()
     }
 
     /// Removes the instance, if a heartbeat was written.

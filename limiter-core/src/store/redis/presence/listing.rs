@@ -28,10 +28,21 @@ pub(super) struct Listing<'a> {
 impl Listing<'_> {
     /// Reads the instances in the order of their start. What no limiter has written is left out.
     pub(super) async fn read(&self) -> Result<Vec<Instance>, Error> {
-        let problem = || format!("Redis has sent no reply about instances within {TIMEOUT:?}");
         let read = timeout(TIMEOUT, self.read_all()).await;
-        let read = read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, problem())));
-        read.map_err(|error| self.explain(error))
+        read.unwrap_or_else(|_| Err(no_reply())).map_err(|error| self.explain(error))
+    }
+
+    /// Reads the text of an inventory. `None` if the store has none of this digest.
+    pub(super) async fn inventory(&self, digest: &str) -> Result<Option<String>, Error> {
+        let name = self.server.keys.inventory(digest);
+        let mut command = redis::cmd("GET");
+        command.arg(name);
+        let sent = timeout(TIMEOUT, self.server.send(&command)).await;
+        match sent.unwrap_or_else(|_| Err(no_reply())) {
+            Ok(Value::Nil) => Ok(None),
+            Ok(reply) => text(&reply).map(Some).ok_or_else(foreign),
+            Err(error) => Err(self.explain(error)),
+        }
     }
 
     async fn read_all(&self) -> Result<Vec<Instance>, Error> {
@@ -80,7 +91,7 @@ impl Listing<'_> {
         let prefix = self.server.keys.prefix();
         match error.kind() {
             ErrorKind::Refused => {
-                let needed = format!("~{prefix}-live:* +time +hgetall +zrange");
+                let needed = format!("~{prefix}-live:* +time +hgetall +zrange +get");
                 Error::new(ErrorKind::Refused, format!("{error}; to list instances the user needs `{needed}`"))
             }
             ErrorKind::Protocol => foreign(),
@@ -91,6 +102,10 @@ impl Listing<'_> {
 
 /// A time later than any that a limiter writes.
 const MAX_MILLIS: f64 = 1e15;
+
+fn no_reply() -> Error {
+    Error::new(ErrorKind::Timeout, format!("Redis has sent no reply about instances within {TIMEOUT:?}"))
+}
 
 fn foreign() -> Error {
     Error::new(

@@ -128,14 +128,14 @@ async fn worker_polls_for_the_replies_to_its_calls() {
         let (_slots, slot_orders) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (_rules, rules_calls) = mpsc::unbounded_channel();
-        let (_instances, instances_calls) = mpsc::unbounded_channel();
+        let (_presence, presence_calls) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls,
             renewals,
             slot_orders,
             #[cfg(feature = "rules")]
             rules_calls,
-            instances_calls,
+            presence_calls,
         };
         spawn_local(Rc::clone(&worker).serve(receivers));
         // The reply may come before the task that polls has run.
