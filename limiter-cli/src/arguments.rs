@@ -13,7 +13,8 @@ mod checks;
 mod rules;
 
 pub(crate) use checks::{
-    AlgorithmName, ChargeArguments, CheckArguments, KeyArguments, LimitArguments, PeekArguments, with_advice,
+    AlgorithmName, ChargeArguments, CheckArguments, KeyArguments, LimitArguments, PeekArguments, WhyArguments,
+    with_advice,
 };
 pub(crate) use rules::{
     ChangeArguments, FileArguments, HistoryArguments, KeysArguments, NameArguments, RollbackArguments, RulesCommand,
@@ -83,6 +84,8 @@ pub(crate) enum Subcommand {
     Peek(PeekArguments),
     /// Show what a key has used of each limit, and take nothing
     Usage(PeekArguments),
+    /// Show the state of a key under each rule that fits it: limit and its origin, use, next call
+    Why(WhyArguments),
     /// Delete the count of a key
     Reset(PeekArguments),
     /// Show and change the shared rules

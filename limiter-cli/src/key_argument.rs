@@ -31,18 +31,23 @@ impl KeyArguments {
 /// Returns the texts and parts of a key as they were read, such as ``the text `user:` and the part `42` ``. `None` for a
 /// key with a digest.
 pub(crate) fn pieces(key: &Key) -> Option<String> {
+    let piece = |(index, piece): (usize, &String)| match (index % 2, &**piece) {
+        (0, "") => None,
+        (0, text) => Some(format!("the text `{}`", visible(text))),
+        (_, part) => Some(format!("the part `{}`", visible(part))),
+    };
+    let pieces: Vec<_> = texts_and_parts(key)?.iter().enumerate().filter_map(piece).collect();
+    let (last, others) = pieces.split_last()?;
+    Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
+}
+
+/// Returns the texts and parts of a key in turn: a text first, which may be empty. `None` for a key with a digest.
+pub(crate) fn texts_and_parts(key: &Key) -> Option<Vec<String>> {
     let encoded = key.encoded();
     if encoded.contains('+') {
         return None;
     }
-    let piece = |(index, piece): (usize, &str)| match (index % 2, piece) {
-        (0, "") => None,
-        (0, text) => Some(format!("the text `{}`", visible(&without_escapes(text)))),
-        (_, part) => Some(format!("the part `{}`", visible(&without_escapes(part)))),
-    };
-    let pieces: Vec<_> = encoded.split('@').enumerate().filter_map(piece).collect();
-    let (last, others) = pieces.split_last()?;
-    Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
+    Some(encoded.split('@').map(without_escapes).collect())
 }
 
 /// The longest key that is searched for an address, in bytes.

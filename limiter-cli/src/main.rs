@@ -20,6 +20,7 @@ mod client_network;
 mod key_argument;
 mod decide;
 mod rules;
+mod fleet;
 mod instances;
 mod doctor;
 mod bench;
@@ -71,6 +72,10 @@ async fn dispatch(Arguments { global, command }: Arguments, output: &mut Output)
         Subcommand::Usage(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;
             decide::usage(&arguments, &connection, output).await
+        }
+        Subcommand::Why(arguments) => {
+            let connection = Connection::from_arguments(&global, output)?;
+            decide::why(&arguments, &connection, output).await
         }
         Subcommand::Reset(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;

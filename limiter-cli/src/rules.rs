@@ -1,6 +1,9 @@
 //! `limiter rules`: the shared rules in the store.
 
+use std::collections::BTreeMap;
+
 use rate_limited::SharedRules;
+use toml_edit::TableLike;
 
 use crate::arguments::{GlobalArguments, RulesCommand};
 use crate::connection::Connection;
@@ -18,6 +21,8 @@ mod idle_overrides;
 mod author;
 mod confirmation;
 mod reading;
+mod in_force;
+mod live_names;
 mod publication;
 mod list;
 mod get;
@@ -30,6 +35,14 @@ mod lint;
 
 use publication::Publication;
 pub(crate) use rule_edit::{OverrideKeys, overrides};
+use rule_text::RuleText;
+
+/// Returns the `key` that rules of a text state, by their names.
+pub(crate) fn stated_keys(toml: &str) -> BTreeMap<String, String> {
+    let text = RuleText::parse(toml).unwrap_or_else(|_| RuleText::empty());
+    let key = |(name, rule): (&str, &dyn TableLike)| Some((name.to_owned(), rule.get("key")?.as_str()?.to_owned()));
+    text.rules().into_iter().filter_map(key).collect()
+}
 
 /// Runs a command of `rules`.
 pub(crate) async fn run(command: RulesCommand, global: &GlobalArguments, output: &Output) -> Result<Exit, Failure> {
@@ -55,20 +68,20 @@ pub(crate) async fn run(command: RulesCommand, global: &GlobalArguments, output:
     let shared = SharedRules::new(&limiter);
     match command {
         RulesCommand::History(arguments) => return history::list(&arguments, &shared, output).await,
-        RulesCommand::Rollback(arguments) => return history::rollback(&arguments, &shared, output).await,
+        RulesCommand::Rollback(arguments) => return history::rollback(&arguments, &limiter, output).await,
         _ => {}
     }
     let published = reading::read(&shared).await?;
-    let publication = |change| Publication { shared: &shared, published: &published, change, output };
+    let publication = async |change| Publication::new(&limiter, &shared, &published, change, output).await;
     match command {
         RulesCommand::List => list::run(&published, output),
         RulesCommand::Get(arguments) => get::run(&arguments, &published, output),
-        RulesCommand::Set(arguments) => set::run(&arguments, &publication(&arguments.change)).await,
-        RulesCommand::Unset(arguments) => unset::run(&arguments, &publication(&arguments.change)).await,
-        RulesCommand::Edit(arguments) => edit::run(&publication(&arguments.change)).await,
-        RulesCommand::Clear(arguments) => transfer::clear(&publication(&arguments.change)).await,
+        RulesCommand::Set(arguments) => set::run(&arguments, &publication(&arguments.change).await).await,
+        RulesCommand::Unset(arguments) => unset::run(&arguments, &publication(&arguments.change).await).await,
+        RulesCommand::Edit(arguments) => edit::run(&publication(&arguments.change).await).await,
+        RulesCommand::Clear(arguments) => transfer::clear(&publication(&arguments.change).await).await,
         RulesCommand::Export => transfer::export(&published, output),
-        RulesCommand::Import(arguments) => publication(&arguments.change).publish(&file).await,
+        RulesCommand::Import(arguments) => publication(&arguments.change).await.publish(&file).await,
         RulesCommand::Diff(_) => transfer::diff(&published, &file, output),
         RulesCommand::History(_) | RulesCommand::Rollback(_) | RulesCommand::Lint(_) => Ok(Exit::SUCCESS),
     }

@@ -9,6 +9,8 @@ mod bad_input;
 mod checks;
 #[path = "command/instances.rs"]
 mod instances;
+#[path = "command/live.rs"]
+mod live;
 #[path = "command/manuals.rs"]
 mod manuals;
 #[path = "command/outputs.rs"]

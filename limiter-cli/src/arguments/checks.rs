@@ -70,6 +70,22 @@ pub(crate) struct PeekArguments {
     pub(crate) limits: LimitArguments,
 }
 
+/// The arguments of `why`.
+#[derive(Args, Debug)]
+#[command(after_long_help = "Examples:
+  limiter why user:@42
+  limiter why api:ip: --part 203.0.113.9 --rule api")]
+pub(crate) struct WhyArguments {
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
+    /// Rule, in place of each one that fits the key
+    #[arg(long, value_name = "RULE")]
+    pub(crate) rule: Option<String>,
+    /// Plan of the customer
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) plan: Option<String>,
+}
+
 /// A key.
 #[derive(Args)]
 pub(crate) struct KeyArguments {

@@ -75,6 +75,9 @@ pub(crate) struct SetArguments {
     pub(crate) burst: Option<u32>,
     #[command(flatten)]
     pub(crate) keys: KeysArguments,
+    /// Publish a new rule although its name is nearly that of a rule which lives
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) change: ChangeArguments,
 }
@@ -138,6 +141,9 @@ pub(crate) struct ChangeArguments {
     /// Publish without confirmation, even if the change starts new counts
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
+    /// Longest wait until the limiters that live follow the change; 0s for none [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
 }
 
 /// The arguments of `rules edit`.

@@ -234,7 +234,7 @@ fn without_key(rule: &str, place: &str, part: &str) -> Failure {
 }
 
 /// Reads a text of rules, without the settings that are for programs: failures of the store are errors here.
-fn rules_alone(text: &str) -> Result<RuleSet, Error> {
+pub(super) fn rules_alone(text: &str) -> Result<RuleSet, Error> {
     // Mistakes have the lines of the text as it is.
     let rules: RuleSet = text.parse()?;
     let Ok(mut document) = text.parse::<DocumentMut>() else { return Ok(rules) };
@@ -298,7 +298,7 @@ fn with_algorithm(limit: Limit, arguments: &LimitArguments) -> Result<Limit, Fai
 }
 
 /// Returns the limit that stands for none: a rule of the text replaces it.
-fn unlimited() -> Limit {
+pub(super) fn unlimited() -> Limit {
     let longest = Limit::new(u32::MAX, Limit::MAX_WINDOW);
     longest.or_else(|_| Limit::new(1, Duration::from_secs(1))).expect("one permit a second is a limit")
 }

@@ -30,7 +30,7 @@ fn reset(usage: &LimitUsage) -> String {
     }
 }
 
-fn limit_json(usage: &LimitUsage) -> Value {
+pub(super) fn limit_json(usage: &LimitUsage) -> Value {
     let limit = usage.limit();
     json!({
         "limit": limit.to_string(),

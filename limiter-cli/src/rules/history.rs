@@ -1,7 +1,7 @@
 //! `limiter rules history` and `rollback`.
 
 use comfy_table::{Cell, CellAlignment};
-use rate_limited::SharedRules;
+use rate_limited::{Limiter, SharedRules};
 use serde_json::Value;
 
 use super::line_diff::{DiffLine, diff};
@@ -54,9 +54,10 @@ pub(super) async fn list(arguments: &HistoryArguments, shared: &SharedRules, out
 /// Publishes an earlier version again.
 pub(super) async fn rollback(
     arguments: &RollbackArguments,
-    shared: &SharedRules,
+    limiter: &Limiter,
     output: &Output,
 ) -> Result<Exit, Failure> {
+    let shared = &SharedRules::new(limiter);
     let history = reading::history(shared, KEPT_VERSIONS).await?;
     let (Some(newest), Some(oldest)) = (history.first(), history.last()) else {
         return Err(Failure::usage("`VERSION` must be one of the history, which is empty: publish rules first"));
@@ -68,7 +69,7 @@ pub(super) async fn rollback(
         )));
     };
     let published = reading::read(shared).await?;
-    let publication = Publication { shared, published: &published, change: &arguments.change, output };
+    let publication = Publication::new(limiter, shared, &published, &arguments.change, output).await;
     publication.publish(&wanted.toml).await
 }
 

@@ -1,29 +1,52 @@
 //! The way of a changed text into the store: checks, confirmation, and the answer to a conflict.
 
-use rate_limited::{Change, ErrorKind, Published, SharedRules};
+use std::time::Duration;
+
+use rate_limited::{Change, ErrorKind, Limiter, Published, SharedRules};
 use serde_json::{Value, json};
 
+use super::in_force::InForce;
 use super::new_counts::NewCounts;
 use super::rule_text::RuleText;
-use super::{author, confirmation, diff_text, new_counts, reading, validity};
+use super::{author, confirmation, diff_text, in_force, live_names, new_counts, reading, validity};
 use crate::arguments::ChangeArguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::fleet::Fleet;
 use crate::output::{Output, Style, visible};
 use crate::time_text;
 
 /// The largest number of changed lines that are shown after a change.
 const MAX_SHOWN_LINES: usize = 60;
 
+/// The longest wait for the limiters that live, unless another one is given.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
 /// The largest number of rules with new counts that are named.
 const MAX_NOTES: usize = 10;
 
 /// The text in force, and the options of a change to it.
 pub(super) struct Publication<'p> {
+    limiter: &'p Limiter,
     pub(super) shared: &'p SharedRules,
     pub(super) published: &'p Published,
     pub(super) change: &'p ChangeArguments,
     pub(super) output: &'p Output,
+    /// The limiters that live. `None` if they cannot be listed.
+    pub(super) fleet: Option<Fleet>,
+}
+
+impl<'p> Publication<'p> {
+    pub(super) async fn new(
+        limiter: &'p Limiter,
+        shared: &'p SharedRules,
+        published: &'p Published,
+        change: &'p ChangeArguments,
+        output: &'p Output,
+    ) -> Self {
+        let fleet = Fleet::read(limiter).await.ok();
+        Self { limiter, shared, published, change, output, fleet }
+    }
 }
 
 impl Publication<'_> {
@@ -55,8 +78,13 @@ impl Publication<'_> {
         if text == old {
             return self.unchanged();
         }
-        let notes =
-            new_counts::find(&RuleText::parse(old).unwrap_or_else(|_| RuleText::empty()), &RuleText::parse(text)?);
+        let (before, after) = (RuleText::parse(old).unwrap_or_else(|_| RuleText::empty()), RuleText::parse(text)?);
+        let notes = new_counts::find(&before, &after);
+        if let Some(fleet) = &self.fleet {
+            let is_changed = |name: &str| before.excerpt(name) != after.excerpt(name);
+            let changed = after.rules().into_iter().map(|(name, _)| name).filter(|name| is_changed(name));
+            live_names::warn_of_unknown(fleet, changed, self.output);
+        }
         for note in notes.iter().take(MAX_NOTES) {
             self.output.note(&note.message);
         }
@@ -66,7 +94,7 @@ impl Publication<'_> {
         if self.change.dry_run {
             self.write_change(text, usize::MAX)?;
             if self.output.is_json() {
-                self.output.json(&self.result_json(text, *version, &notes))?;
+                self.output.json(&self.result_json(text, *version, &notes, None))?;
             } else {
                 self.output.note("nothing was published: this is a dry run");
             }
@@ -87,22 +115,40 @@ impl Publication<'_> {
             Err(error) if error.kind() == ErrorKind::Conflict => return Err(self.conflict().await),
             Err(error) => return Err(error.into()),
         };
-        Ok(self.output.settle(self.write_result(text, new_version, &notes, risk.is_some()), Exit::SUCCESS))
+        Ok(self.output.settle(self.write_result(text, new_version, &notes, risk.is_some()).await, Exit::SUCCESS))
     }
 
-    fn write_result(&self, text: &str, version: u64, notes: &[NewCounts], was_shown: bool) -> Result<(), Failure> {
+    async fn write_result(
+        &self,
+        text: &str,
+        version: u64,
+        notes: &[NewCounts],
+        was_shown: bool,
+    ) -> Result<(), Failure> {
         if self.output.is_json() {
-            return self.output.json(&self.result_json(text, version, notes));
+            let in_force = self.in_force(version).await;
+            return self.output.json(&self.result_json(text, version, notes, in_force.as_ref()));
         }
         if !was_shown {
             self.write_change(text, MAX_SHOWN_LINES)?;
         }
-        self.output.line(self.output.paint(Style::Green, format_args!("version {version} is published")))
+        self.output.line(self.output.paint(Style::Green, format_args!("version {version} is published")))?;
+        self.in_force(version).await.map_or(Ok(()), |in_force| in_force.write(self.output))
     }
 
-    fn result_json(&self, text: &str, version: u64, notes: &[NewCounts]) -> Value {
+    /// Waits until a version is in force. `None` if that cannot be known.
+    async fn in_force(&self, version: u64) -> Option<InForce> {
+        let max_wait = self.change.wait.unwrap_or(MAX_WAIT);
+        let found = in_force::wait(self.limiter, version, max_wait, self.output).await;
+        found.map_err(|error| in_force::note_unknown(&error, self.output)).ok()
+    }
+
+    fn result_json(&self, text: &str, version: u64, notes: &[NewCounts], in_force: Option<&InForce>) -> Value {
         let diff = diff_text::plain(&self.published.toml, text);
         let mut result = json!({ "version": version, "changed": true, "dry_run": self.change.dry_run, "diff": diff });
+        if let Some(in_force) = in_force {
+            result["in_force"] = in_force.as_json();
+        }
         if !notes.is_empty() {
             result["notes"] = notes.iter().map(|note| note.message.clone()).collect();
         }

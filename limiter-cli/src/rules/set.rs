@@ -4,7 +4,7 @@ use toml_edit::TableLike;
 
 use super::publication::Publication;
 use super::rule_edit::{override_mut, remove_replaced, set_field, set_limits};
-use super::{idle_overrides, validity};
+use super::{idle_overrides, live_names, validity};
 use crate::arguments::{KeysArguments, SetArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -42,6 +42,9 @@ pub(super) async fn run(arguments: &SetArguments, publication: &Publication<'_>)
     let is_other_case = similar.is_some_and(|similar| letters(similar).eq(letters(name)));
     let risk = is_other_case.then_some("adds a rule whose name differs from another one only in case or punctuation");
     let stated = text.rule(name).and_then(|rule| rule.get("key")?.as_str());
+    if let Some(fleet) = &publication.fleet {
+        live_names::check(fleet, name, &arguments.keys, is_new, arguments.force, publication.output)?;
+    }
     check_parts(stated.unwrap_or(name), &arguments.keys)?;
     for (part, value) in &arguments.keys.matches {
         if let Some(warning) = idle_overrides::value_warning(name, stated, part, value) {

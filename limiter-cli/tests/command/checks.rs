@@ -121,10 +121,13 @@ fn a_key_without_a_count_is_shown_as_it_was_read() {
     let peeked = run(&["peek", "user:@ann%40acme.com"]).ok();
     assert!(peeked.starts_with("allowed: user:@ann%40acme.com, 4 left of 5/h, full quota in "), "{peeked}");
     let reset = |key: &str| run(&["--json", "reset", key]).json();
-    assert_eq!(reset("user:@ann"), json!({ "key": "user:@ann", "reset": true, "had_count": false }));
+    assert_eq!(
+        reset("user:@ann"),
+        json!({ "key": "user:@ann", "reset": true, "had_count": false, "was_blocked": false })
+    );
     let key = "user:@ann%40acme.com";
-    assert_eq!(reset(key), json!({ "key": key, "reset": true, "had_count": true }));
-    assert_eq!(reset(key), json!({ "key": key, "reset": true, "had_count": false }));
+    assert_eq!(reset(key), json!({ "key": key, "reset": true, "had_count": true, "was_blocked": false }));
+    assert_eq!(reset(key), json!({ "key": key, "reset": true, "had_count": false, "was_blocked": false }));
     let none = json!([{ "limit": "5/h", "remaining": 5, "reset_after_ms": 0 }]);
     assert_eq!(run(&["--json", "peek", key]).json()["limits"], none);
 }

@@ -92,7 +92,8 @@ fn a_reset_without_a_known_limit_is_an_error() {
     for (rule, mode) in [("idle", "enforce"), ("closed", "enforce"), ("sized", "off")] {
         run("x", rule, mode).failed(2, &format!("`{rule}` must have a limit in "));
     }
-    let no_count = "reset: t, no count of this key under 1/h, which was read as the text `t`\n";
+    let no_count = "reset: t, no count of this key under 1/h, which was read as the text `t`; a block by the \
+                    rule, if there was one, has ended\n";
     assert_eq!(run("t", "trial", "enforce").ok(), no_count);
     // No count is known, and one may be there.
     assert_eq!(run("t", "trial", "off").ok(), "reset: t has its full quota\n");

@@ -21,6 +21,9 @@ fn export(server: &RedisServer) -> String {
     limiter(&server.url(), &["rules", "export"]).ok()
 }
 
+/// What a change states where no limiter writes heartbeats.
+const NOBODY: &str = "no limiter lives: one that follows the shared rules reads them when it starts\n";
+
 #[test]
 fn comments_and_order_stay() {
     let server = server();
@@ -47,11 +50,12 @@ fn a_change_has_its_diff_version_author_and_reason() {
     let server = server();
     let run = |arguments: &[&str]| limiter(&server.url(), arguments);
     let first = run(&["rules", "set", "getId", "5/10s", "--why", "launch", "--who", "ben"]);
-    assert_eq!(first.stderr, "`getId` is a new rule\n", "{first:?}");
+    assert_eq!(first.stderr, format!("`getId` is a new rule\n{NOBODY}"), "{first:?}");
     assert_eq!(first.ok(), "@@ -0,0 +1,2 @@\n+[rules.getId]\n+limit = \"5/10s\"\nversion 1 is published\n");
     let second = run(&["--json", "rules", "set", "getId", "50/10s"]).json();
     let diff = "@@ -1,2 +1,2 @@\n [rules.getId]\n-limit = \"5/10s\"\n+limit = \"50/10s\"\n";
-    assert_eq!(second, json!({ "version": 2, "changed": true, "dry_run": false, "diff": diff }));
+    let nobody = json!({ "limiters": 0, "of": 0, "waited_ms": 0, "behind": [], "without_shared_rules": [] });
+    assert_eq!(second, json!({ "version": 2, "changed": true, "dry_run": false, "diff": diff, "in_force": nobody }));
     let history = run(&["--json", "rules", "history"]).json();
     let entry =
         |at: usize| (history[at]["version"].as_u64(), history[at]["why"].as_str(), history[at]["toml"].as_str());
@@ -187,7 +191,7 @@ fn a_value_that_no_key_has_draws_a_warning() {
     );
     assert!(set("2001:db8::9").stderr.contains(": write `2001:db8::/64`"));
     for value in ["10.0.0.0/8", "2001:db8::/64"] {
-        assert_eq!(set(value).stderr, "the override of `api` is new\n");
+        assert_eq!(set(value).stderr, format!("the override of `api` is new\n{NOBODY}"));
     }
 }
 

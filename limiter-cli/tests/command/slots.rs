@@ -186,7 +186,7 @@ fn a_reset_leaves_slots_in_use() {
     assert_eq!(reset(&[]).ok(), "reset: backup, no slot of 1 concurrent is in use\n");
     let holder = Holder::start(&server, &check(&["sh", "-c", UNTIL_INPUT_ENDS]));
     assert_eq!(reset(&[]).ok(), "reset: backup, 1 slot of 1 concurrent stays in use until its call ends\n");
-    let json = json!({ "key": "backup", "reset": true, "had_count": null, "slots_in_use": 1 });
+    let json = json!({ "key": "backup", "reset": true, "had_count": null, "was_blocked": false, "slots_in_use": 1 });
     assert_eq!(reset(&["--json"]).json(), json);
     limiter(&server.url(), &check(&["true"])).failed(1, "denied: backup");
     assert_eq!(holder.end().code, Some(7));

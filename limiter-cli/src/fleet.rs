@@ -1,0 +1,197 @@
+//! The limiters that live, and the rules that they have, by their heartbeats.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use limiter_syntax::{Piece, pieces};
+use rate_limited::{Algorithm, Error, Instance, Key, Limit, Limiter};
+use serde_json::Value;
+
+use crate::arguments::AlgorithmName;
+use crate::key_argument::texts_and_parts;
+use crate::output::visible;
+
+/// The limiters that live, with their rules.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    instances: Vec<Instance>,
+    rules: BTreeMap<String, LiveRule>,
+    /// Some rules are not known: an inventory is too long, or has ended meanwhile.
+    has_more: bool,
+}
+
+/// A rule of limiters that live. Its limits may be several sets, as during a deploy.
+#[derive(Debug, Default)]
+pub(crate) struct LiveRule {
+    /// The templates of its keys.
+    pub(crate) keys: BTreeSet<String>,
+    pub(crate) variants: Vec<LiveLimits>,
+}
+
+/// The limits that some limiters have for a rule.
+#[derive(Debug)]
+pub(crate) struct LiveLimits {
+    /// Those that this version reads.
+    pub(crate) limits: Vec<Limit>,
+    /// Those of expressions in the source, and of later versions.
+    pub(crate) unread: Vec<String>,
+    /// The level that they come from, such as `attribute`.
+    pub(crate) origin: String,
+    /// The limiters that have them.
+    pub(crate) limiters: usize,
+}
+
+impl Fleet {
+    /// Reads the limiters that live and their rules. What no limiter has written is left out.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    pub(crate) async fn read(limiter: &Limiter) -> Result<Self, Error> {
+        let instances = limiter.instances().await?;
+        let mut counts = BTreeMap::<&str, usize>::new();
+        instances.iter().for_each(|instance| *counts.entry(&instance.inventory).or_default() += 1);
+        let (mut rules, mut has_more) = (BTreeMap::new(), false);
+        for (digest, limiters) in counts {
+            match limiter.inventory(digest).await? {
+                Some(text) => text.lines().for_each(|line| has_more |= !add(&mut rules, line, limiters)),
+                None => has_more = true,
+            }
+        }
+        Ok(Self { instances, rules, has_more })
+    }
+
+    pub(crate) fn instances(&self) -> &[Instance] {
+        &self.instances
+    }
+
+    /// The rules that limiters have, by their names.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (&str, &LiveRule)> {
+        self.rules.iter().map(|(name, rule)| (&**name, rule))
+    }
+
+    pub(crate) fn rule(&self, name: &str) -> Option<&LiveRule> {
+        self.rules.get(name)
+    }
+
+    /// Returns whether all rules of limiters are known, and there is a limiter.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.has_more && !self.instances.is_empty()
+    }
+}
+
+/// Adds a line of an inventory. Returns `false` for one that is no rule of this version.
+fn add(rules: &mut BTreeMap<String, LiveRule>, line: &str, limiters: usize) -> bool {
+    let Ok(rule) = serde_json::from_str::<Value>(line) else { return false };
+    let (Some(name), Some(limits)) = (rule["rule"].as_str(), rule["limits"].as_array()) else { return false };
+    let known = rules.entry(name.to_owned()).or_default();
+    let keys = rule["keys"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    known.keys.extend(keys.map(str::to_owned));
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    for value in limits {
+        match limit(value) {
+            Some(limit) => read.push(limit),
+            None => unread.push(value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+        }
+    }
+    let origin = rule["origin"].as_str().unwrap_or("-").to_owned();
+    let same = known.variants.iter_mut().find(|other| (&other.limits, &other.unread) == (&read, &unread));
+    match same {
+        Some(same) => same.limiters += limiters,
+        None => known.variants.push(LiveLimits { limits: read, unread, origin, limiters }),
+    }
+    true
+}
+
+/// Reads a limit of an inventory: a text, or an object with another algorithm.
+fn limit(value: &Value) -> Option<Limit> {
+    if let Some(text) = value.as_str() {
+        return text.parse().ok();
+    }
+    let limit: Limit = value["limit"].as_str()?.parse().ok()?;
+    let limit = limit.with_algorithm(algorithm(value["algorithm"].as_str()?)?);
+    match &value["burst"] {
+        Value::Null => Some(limit),
+        burst => limit.with_burst(burst.as_u64()?.try_into().ok()?).ok(),
+    }
+}
+
+fn algorithm(name: &str) -> Option<Algorithm> {
+    use AlgorithmName::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
+    let all = [SlidingWindow, FixedWindow, SlidingCounter, TokenBucket, LeakyBucket];
+    all.into_iter().find(|algorithm| algorithm.name() == name).map(AlgorithmName::algorithm)
+}
+
+/// Returns a limiter for people: its host and its process.
+pub(crate) fn place(instance: &Instance) -> String {
+    format!("{} ({})", visible(&instance.host), instance.pid)
+}
+
+/// Returns whether a key may be one of a template. `None` for a key with a digest, and a text that is no template.
+pub(crate) fn fits(template: &str, key: &Key) -> Option<bool> {
+    let mut found = texts_and_parts(key)?;
+    let mut texts = vec![String::new()];
+    for piece in pieces(template) {
+        match piece.ok()? {
+            Piece::Text(text) => texts.last_mut()?.push_str(&text),
+            Piece::Value { .. } => texts.push(String::new()),
+        }
+    }
+    if found.len() % 2 == 0 {
+        found.push(String::new());
+    }
+    Some(found.iter().step_by(2).eq(&texts))
+}
+
+/// Returns the parts of a template, such as `user_id` of `user:{user_id}`.
+pub(crate) fn parts(template: &str) -> Vec<&str> {
+    let part = |piece| match piece {
+        Ok(Piece::Value { expression, .. }) => Some(expression),
+        _ => None,
+    };
+    pieces(template).filter_map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_fits_the_templates_with_its_texts() {
+        let key = |text: &str| Key::from_encoded(text).expect("an encoding");
+        for (template, of, expected) in [
+            ("getId", "getId", true),
+            ("getId", "getid", false),
+            ("user:{user_id}", "user:@42", true),
+            ("user:{user_id}", "user:@", true),
+            ("user:{user_id}", "user:42", false),
+            ("user:{user_id}", "user:@42@:search", false),
+            ("user:{user.id}:{page:03}", "user:@42@:@001", true),
+            ("{a}{b}", "@1@@2", true),
+            ("{ip:/32/64}", "@10.0.0.1", true),
+            ("a{{b}}:{c}", "a%7Bb%7D:@1", true),
+        ] {
+            assert_eq!(fits(template, &key(of)), Some(expected), "{template}, {of}");
+        }
+        assert_eq!(fits("a{", &key("a")), None);
+        assert_eq!(fits("{a}", &Key::new("").part("x".repeat(300))), None, "a digest");
+    }
+
+    #[test]
+    fn an_inventory_is_read_line_by_line() {
+        let mut rules = BTreeMap::new();
+        let line = |limits: &str| format!(r#"{{"rule":"a","keys":["a:{{b}}"],"limits":[{limits}],"origin":"file"}}"#);
+        for (limits, limiters) in [(r#""5/10s""#, 2), (r#""MAX/10s""#, 1), (r#""5/10s""#, 3)] {
+            assert!(add(&mut rules, &line(limits), limiters));
+        }
+        let bucket = r#"{"limit":"5/s","algorithm":"token_bucket","burst":9}"#;
+        assert!(add(&mut rules, &line(bucket), 1));
+        for other in ["", "1", "[]", r#"{"left_out":7}"#, r#"{"rule":1,"limits":[]}"#, "\u{1b}[31m"] {
+            assert!(!add(&mut rules, other, 1), "{other}");
+        }
+        let found: Vec<_> =
+            rules["a"].variants.iter().map(|variant| (variant.limiters, variant.unread.len())).collect();
+        assert_eq!((rules.len(), found), (1, vec![(5, 0), (1, 1), (1, 0)]));
+        let last = rules["a"].variants[2].limits[0];
+        assert_eq!((last.algorithm(), last.burst(), last.max()), (Algorithm::TokenBucket, 9, 5));
+        assert_eq!(limit(&serde_json::json!({ "limit": "5/s", "algorithm": "later" })), None);
+    }
+}
