@@ -89,6 +89,11 @@ pub use limiter_core::{Change, Published, SharedRules};
 
 #[cfg(feature = "tower")]
 pub use limiter_tower as tower;
+/// What axum has besides the layer of [`tower`](crate::tower): routes for operators.
+#[cfg(feature = "axum")]
+pub mod axum {
+    pub use limiter_tower::{Ops, ops};
+}
 
 #[cfg(feature = "metrics")]
 pub use limiter_core::metrics;

@@ -24,6 +24,8 @@ mod service;
 mod layer;
 mod fields_layer;
 mod outgoing;
+#[cfg(feature = "axum")]
+mod ops;
 
 #[cfg(feature = "tonic")]
 pub use answer::GrpcAnswer;
@@ -37,6 +39,8 @@ pub use key::{Everyone, Extension, Header, KeyAsync, KeyFn, Method, Or, RequestK
 pub use key::{MatchedPath, PathParam};
 pub use layer::RateLimitLayer;
 pub use missing::Missing;
+#[cfg(feature = "axum")]
+pub use ops::{Ops, ops};
 pub use outgoing::{
     ChargeIf, DemandedPause, OneKey, OnePermit, Outgoing, OutgoingCost, OutgoingError, OutgoingFuture, OutgoingHold,
     OutgoingKey, OutgoingLayer, RefundIf, RetryAfter, UntilBodyEnds, retry_after,

@@ -1,11 +1,13 @@
 //! The layer for services of tower.
 
 mod answers;
+mod blocks;
 mod charges;
 mod each_limit;
 mod grpc;
 mod handlers;
 mod keys;
+mod ops;
 mod outgoing;
 mod outgoing_grpc;
 mod permits;

@@ -1,4 +1,4 @@
-//! What a limit accepts, and its parts.
+//! Tests of the bounds of a limit, and of its parts.
 
 use super::*;
 
