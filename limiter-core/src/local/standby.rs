@@ -98,6 +98,18 @@ impl Standby {
         if self.instances == NonZeroU32::MIN {
             return decide(requests);
         }
+        // A block holds here too. A denial by this instance's share begins none, and one by the whole limit does.
+        let has_block = requests.iter().any(|request| request.block.is_some());
+        if has_block
+            && self.mirror.blocked(requests, false).is_none()
+            && self.mirror.peek(&without_blocks(requests)).allowed
+        {
+            return self.by_shares(&without_blocks(requests), decide);
+        }
+        self.by_shares(requests, decide)
+    }
+
+    fn by_shares(&self, requests: &[Request<'_>], decide: impl FnOnce(&[Request<'_>]) -> StoreReply) -> StoreReply {
         let reply = decide(&self.shares(requests));
         let fits = |request: &Request<'_>| request.cost <= request.limit.max_cost();
         match (reply.allowed, reply.retry_after) {

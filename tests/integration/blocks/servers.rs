@@ -314,6 +314,33 @@ async fn processes_with_other_blocks_and_foreign_values_are_no_failures() {
     assert!(check(&short).await.into_result().expect_err("a denial").is_blocked(), "it replaces the hash");
 }
 
+/// Any text may be the key of a sorted set, also one that reads like the name of a block.
+#[tokio::test]
+async fn the_block_of_a_sorted_set_is_no_counter_of_another_key() {
+    let subject = Subject::zset().await;
+    let zset = |text: &str| subject.limit(text);
+    with_rules(&subject.limiter, &[("r", Rule::new().limit(zset("2/10min")).block("2s".parse().expect("a block")))]);
+    let named = subject.limiter.named("r");
+    let any = zset("1/h");
+    let take = async |text: &str| named.check(&Key::new(text), &any).await.expect("the store answers").is_allowed();
+    let others = ["X:block:r", "{CurrentLimiter:X}:block:r", "X:r:1", "X}:r:1"];
+    for other in others {
+        assert!(take(other).await && take(other).await);
+    }
+    assert!(take("X").await && take("X").await && !take("X").await, "blocked");
+    subject.clock.advance(Duration::from_secs(3));
+    for other in others {
+        assert!(!take(other).await, "{other}");
+    }
+    // The rule and the key of two blocks are apart.
+    with_rules(&subject.limiter, &[("b", login(&[], "1h")), ("a:b", login(&[], "1h"))]);
+    let check = async |rule: &str, key: &str| {
+        subject.limiter.named(rule).check(&Key::new(key), &zset("1/s")).await.expect("the store answers")
+    };
+    assert!(check("b", "K:a").await.is_allowed() && check("b", "K:a").await.is_denied());
+    assert!(check("a:b", "K").await.is_allowed());
+}
+
 /// The same random calls, resets and changes of rules in memory and on Redis.
 #[tokio::test]
 async fn random_schedules_are_the_same_in_memory_and_on_redis() {

@@ -206,5 +206,24 @@ fn an_observed_request_that_never_fits_makes_no_denial_final() {
     }
 }
 
+/// A call within the limit must not block its key for an hour because it is beyond the share of this instance.
+#[test]
+fn a_denial_by_the_share_alone_begins_no_block() {
+    let instances = NonZeroU32::new(2).expect("not 0");
+    let config = StandbyConfig { max_keys: 10, instances, slots: 1, is_in_child: false };
+    let standby = Standby::new(&config, Clock::Manual(ManualClock::new()));
+    let block = "1h".parse().expect("a block");
+    let block = Some(crate::block::BlockRef::of_rule("share alone", block));
+    let key = Key::new("a");
+    let request = Request { block, ..Request::new(&key, limit(4, Algorithm::SlidingWindow), 1) };
+    assert_eq!(take_all(&standby, request), 2);
+    let denied = decide(&standby, &[request]);
+    assert!(!denied.allowed && !denied.is_blocked);
+    // Those that the store had admitted fill the limit.
+    (0..2).for_each(|_| admit_by_store(&standby, request));
+    let denied = decide(&standby, &[request]);
+    assert!(denied.is_blocked && denied.retry_after == Some(Duration::from_secs(3_600)), "{denied:?}");
+}
+
 #[cfg(feature = "calendar")]
 mod calendar;

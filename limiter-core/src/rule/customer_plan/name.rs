@@ -11,7 +11,7 @@ use crate::sync::{RwLock, read, write};
 /// Names of rules are kept until the process ends, and so are the first of other names that calls bring. Further names
 /// are one plan, which no rule has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CustomerPlan(u16);
+pub(crate) struct CustomerPlan(u32);
 
 /// The most names of calls that no rule has.
 const MAX_UNKNOWN: usize = 1_000;
@@ -131,7 +131,7 @@ impl Names {
             NameOrigin::Rules => true,
             NameOrigin::Call => known.has_room_for(name),
         };
-        let number = u16::try_from(known.plans.len() + CustomerPlan::FIRST);
+        let number = u32::try_from(known.plans.len() + CustomerPlan::FIRST);
         let (Ok(number), true) = (number, has_room) else { return CustomerPlan::OTHER };
         known.of_calls += usize::from(origin == NameOrigin::Call);
         known.plans.insert(Box::leak(name.into()), CustomerPlan(number));

@@ -26,6 +26,8 @@ pub(crate) struct Naming {
 
 /// The prefix of sorted sets that are shared with the Spring system.
 const ZSET_PREFIX: &str = "CurrentLimiter";
+/// The start of the names of blocks of such keys. No sorted set has it.
+const ZSET_BLOCK_PREFIX: &str = "CurrentLimiter-block:";
 /// Hash tags that are tried for a key in given slots. A single slot has 20 of them on average.
 const MAX_PROBE_TAGS: u32 = 20 * slot::COUNT as u32;
 
@@ -326,12 +328,15 @@ impl RedisKey {
             let subject_end = self.name.iter().position(|byte| *byte == b'}').map_or(self.name.len(), |end| end + 1);
             return Some(named(&[&self.name[..subject_end], b":block:", rule]));
         }
-        // The name of a sorted set may have no hash tag. Then it is one as a whole.
-        let behind = named(&[&self.name, b":block:", rule]);
-        let in_tag = || named(&[ZSET_PREFIX.as_bytes(), b":{", &self.name, b"}:block:", rule]);
+        // Any text may be the key of a sorted set, so the block has another prefix, and its rule a length. The set's name is
+        // the hash tag, or has one.
+        let (prefix, length) = (ZSET_BLOCK_PREFIX.as_bytes(), rule.len().to_string());
+        let end = [b":", rule, b":", length.as_bytes()].concat();
+        let as_tag = named(&[prefix, b"{", &self.name, b"}", &end]);
+        let with_tag = || named(&[prefix, &self.name, &end]);
         let slot = slot_of_name(&self.name);
         let is_here = |key: &Self| self.slot != slot || slot_of_name(&key.name) == slot;
-        [behind, in_tag()].into_iter().find(is_here)
+        Some(as_tag).filter(is_here).or_else(|| Some(with_tag()).filter(is_here))
     }
 }
 

@@ -21,6 +21,8 @@ use crate::store::redis::naming::RedisKey;
 #[derive(Default)]
 pub(super) struct LookQueue {
     connection: Weak<ManagedConnection>,
+    /// Its messages are about keys of several slots, which have a script call each.
+    is_of_cluster: bool,
     due: RefCell<VecDeque<DueLook>>,
     /// Those for which calls wait.
     awaited: RefCell<VecDeque<(DueLook, Deadline)>>,
@@ -56,8 +58,8 @@ const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(1);
 
 impl LookQueue {
-    pub(super) fn new(connection: Weak<ManagedConnection>) -> Self {
-        Self { connection, ..Self::default() }
+    pub(super) fn new(connection: Weak<ManagedConnection>, is_of_cluster: bool) -> Self {
+        Self { connection, is_of_cluster, ..Self::default() }
     }
 
     /// Returns whether it is the queue of this server.
@@ -90,7 +92,7 @@ impl LookQueue {
     pub(super) fn room(&self) -> usize {
         let max = MAX_MESSAGES >> self.failures.get().min(2);
         let room = max.saturating_sub(self.in_flight.get());
-        let is_small = self.len() < MAX_BATCH_MESSAGES;
+        let is_small = self.len() < MAX_BATCH_MESSAGES && !self.is_of_cluster;
         let can_wait = is_small && self.awaited.borrow().is_empty() && self.in_flight.get() > 0;
         if can_wait || room < self.len().min(MAX_BATCH_MESSAGES) { 0 } else { room }
     }

@@ -164,7 +164,7 @@ impl Worker {
         let mut queues = self.slot_queues.borrow_mut();
         let queue = queues.iter().find(|queue| queue.is_of(&connection)).map(Rc::clone).unwrap_or_else(|| {
             queues.retain(|queue| !queue.is_unused());
-            let queue = Rc::new(LookQueue::new(connection));
+            let queue = Rc::new(LookQueue::new(connection, self.topology.is_cluster()));
             queues.push(Rc::clone(&queue));
             queue
         });
