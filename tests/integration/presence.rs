@@ -94,6 +94,21 @@ async fn eventually_some(read: impl AsyncFn() -> Option<String>) -> String {
 }
 
 #[tokio::test]
+async fn very_many_inventories_that_no_limiter_has_are_removed() {
+    let (server, prefix) = (RedisServer::shared(), unique("live"));
+    let counts = format!("{prefix}-live:{{{prefix}}}:counts");
+    for first in (0..3_000).step_by(500) {
+        let entries = (first..first + 500).flat_map(|number| [format!("{number:032x}"), "1 99999999999999".to_owned()]);
+        let mut command = vec!["HSET".to_owned(), counts.clone()];
+        command.extend(entries);
+        server.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let (first, second) = (connect(server.url(), &prefix).await, connect(server.url(), &prefix).await);
+    eventually("removed", async || server.command(&["HLEN", &counts]).integer() <= 2).await;
+    assert_eq!(eventually_lists(&first, 2).await.len(), instances(&second).await.len());
+}
+
+#[tokio::test]
 async fn a_process_that_is_killed_is_no_longer_listed_after_a_while() {
     let (server, prefix) = (RedisServer::shared(), unique("live"));
     let observer = builder(server.url(), &prefix).presence(false).connect().await.expect("connects");

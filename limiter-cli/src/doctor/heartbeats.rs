@@ -18,7 +18,7 @@ pub(super) async fn check(servers: &Servers, prefix: &str) -> Finding {
 
 /// Returns the commands of a heartbeat that calls do not need, each with the ACL rule that permits it, on a name that no
 /// key has. The first one is needed by calls too, so it shows the pattern of the keys.
-fn needed(name: &str) -> [(&'static str, Cmd); 8] {
+fn needed(name: &str) -> [(&'static str, Cmd); 9] {
     let command = |words: &[&str]| {
         let mut command = cmd(words[0]);
         words[1..].iter().for_each(|word| {
@@ -34,6 +34,7 @@ fn needed(name: &str) -> [(&'static str, Cmd); 8] {
         ("+zcard", command(&["ZCARD", name])),
         ("+hset", command(&["HSET", name, "a", "1", "b"])), // without the second value it is rejected, after the permission
         ("+hdel", command(&["HDEL", name, "a"])),
+        ("+hlen", command(&["HLEN", name])),
         ("+hgetall", command(&["HGETALL", name])),
     ]
 }

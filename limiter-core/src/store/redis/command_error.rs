@@ -190,9 +190,14 @@ fn missing_command(detail: &str) -> Option<&'static str> {
 }
 
 /// Splits an error of a command in a script into code and detail. Redis 6.2 puts the line of the script and a dash
-/// before the code: `@user_script: 7: -OOM …`.
+/// before the code: `@user_script: 7: -OOM …`. Before that it has the script's name for a command that does not catch errors.
 fn split_script_error<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a str)> {
-    let (_line, error) = detail.split_once(": ").filter(|_| code == "@user_script:")?;
+    let of_script = match code {
+        "@user_script:" => detail,
+        "ERR" if detail.starts_with("Error running script") => detail.split_once("@user_script: ")?.1,
+        _ => return None,
+    };
+    let (_line, error) = of_script.split_once(": ")?;
     match error.strip_prefix('-') {
         Some(error) => Some(error.split_once(' ').unwrap_or((error, ""))),
         None => Some(("ERR", error)),
@@ -201,7 +206,7 @@ fn split_script_error<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a s
 
 /// Returns the missing permission as a suffix for a message. It is empty unless the server names a documented one.
 fn missing_permission(detail: &str) -> String {
-    const COMMANDS: [&str; 26] = [
+    const COMMANDS: [&str; 27] = [
         "script|load",
         "evalsha",
         "time",
@@ -224,6 +229,7 @@ fn missing_permission(detail: &str) -> String {
         "zcard",
         "hset",
         "hdel",
+        "hlen",
         "hgetall",
         "sentinel|get-master-addr-by-name",
         "subscribe",
@@ -372,6 +378,18 @@ mod tests {
             ("@user_script:", "93: -OOM command not allowed", Some(("OOM", "command not allowed"))),
             ("@user_script:", "9: The user executing the script", Some(("ERR", "The user executing the script"))),
             ("@user_script:", "nothing else", None),
+            (
+                "ERR",
+                "Error running script (call to f_95): @user_script:1: @user_script: 1: The user executing the script",
+                Some(("ERR", "The user executing the script")),
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_95): @user_script:7: @user_script: 7: -OOM command not allowed",
+                Some(("OOM", "command not allowed")),
+            ),
+            ("ERR", "Error running script (call to f_95): @user_script:7: a fault", None),
+            ("ERR", "wrong number of arguments", None),
         ];
         for (code, detail, expected) in cases {
             assert_eq!(split_script_error(code, detail), expected, "{detail}");

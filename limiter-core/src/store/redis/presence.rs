@@ -131,12 +131,43 @@ async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
     sleep(random_between(first, first + 2 * spread)).await;
     loop {
         heartbeat.write().await;
-        let mut left = random_between(interval - spread, interval + spread);
-        while !left.is_zero() && !heartbeat.follows_another_version() {
-            // A fleet has a new version at once, and writes it within this time.
-            let pause = random_between(spread, 2 * spread).min(left);
-            sleep(pause).await;
-            left -= pause;
+        pause(random_between(interval - spread, interval + spread), spread, || heartbeat.follows_another_version())
+            .await;
+    }
+}
+
+/// Waits until the next heartbeat. One that `is_due` sooner waits for at most twice the `spread`, in which a fleet writes that
+/// it follows a new version.
+async fn pause(mut left: Duration, spread: Duration, is_due: impl Fn() -> bool) {
+    while !left.is_zero() && !is_due() {
+        let step = random_between(spread, 2 * spread).min(left);
+        sleep(step).await;
+        left -= step;
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_version_is_written_before_the_next_heartbeat_is_due() {
+        let (interval, spread) = (INTERVAL, INTERVAL / 10);
+        for at in [0, 700, 4_000, 60_000].map(Duration::from_millis) {
+            let (began, looks) = (Instant::now(), Cell::new(0));
+            let is_due = || {
+                looks.set(looks.get() + 1);
+                began.elapsed() >= at
+            };
+            pause(interval, spread, is_due).await;
+            let waited = began.elapsed();
+            let expected = at.min(interval)..=(at + 2 * spread).min(interval);
+            assert!(expected.contains(&waited), "{waited:?} after {at:?}");
+            assert!(looks.get() <= 11, "{} looks", looks.get());
         }
     }
 }

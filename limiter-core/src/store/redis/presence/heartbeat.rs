@@ -85,9 +85,10 @@ impl Heartbeat {
             // A heartbeat that is not written is not due sooner.
             return self.written_version.set((self.followed_version)());
         };
-        let inventory = self.inventory_digest().await;
+        // Before the inventory, so that a version which comes meanwhile is another one.
         let rules_version = (self.followed_version)();
         self.written_version.set(rules_version);
+        let inventory = self.inventory_digest().await;
         let member = self.identity.member(rules_version, self.health.health().state.as_str());
         let present = WrittenMember { member, inventory };
         // Its reply may be lost.

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::member::{Instance, is_hex};
 use super::owner::LiveServer;
+use crate::store::redis::pipelined::ReplyBound;
 use crate::{Error, ErrorKind};
 
 /// The longest time in which the instances are read.
@@ -37,7 +38,7 @@ impl Listing<'_> {
         let name = self.server.keys.inventory(digest);
         let mut command = redis::cmd("GET");
         command.arg(name);
-        let sent = timeout(TIMEOUT, self.server.send(&command)).await;
+        let sent = timeout(TIMEOUT, self.server.send(&command, ReplyBound::Script)).await;
         match sent.unwrap_or_else(|_| Err(no_reply())) {
             Ok(Value::Nil) => Ok(None),
             Ok(reply) => text(&reply).map(Some).ok_or_else(foreign),
@@ -47,15 +48,15 @@ impl Listing<'_> {
 
     async fn read_all(&self) -> Result<Vec<Instance>, Error> {
         let keys = &self.server.keys;
-        let now = now_millis(&self.server.send(&redis::cmd("TIME")).await?).ok_or_else(foreign)?;
-        let counts = self.server.send(redis::cmd("HGETALL").arg(keys.counts())).await?;
+        let now = now_millis(&self.server.send(&redis::cmd("TIME"), ReplyBound::Script).await?).ok_or_else(foreign)?;
+        let counts = self.server.send(redis::cmd("HGETALL").arg(keys.counts()), ReplyBound::Long).await?;
         let inventories = pairs(counts).into_iter().filter_map(|(digest, _)| text(&digest));
         let mut latest = BTreeMap::<String, Instance>::new();
         for inventory in inventories.filter(|digest| is_hex(digest, 32)).take(MAX_INVENTORIES) {
             let mut range = redis::cmd("ZRANGE");
             range.arg(keys.members(&inventory)).arg(format!("({now}")).arg("+inf").arg("BYSCORE");
             range.arg("LIMIT").arg(0).arg(MAX_INSTANCES).arg("WITHSCORES");
-            let members = match self.server.send(&range).await {
+            let members = match self.server.send(&range, ReplyBound::Long).await {
                 // A value of another type.
                 Err(error) if error.kind() == ErrorKind::Protocol => continue,
                 members => members?,

@@ -55,9 +55,9 @@ impl LiveServer {
     }
 
     /// Sends a command to the owner of the slot. Waits only for the first attempt to connect.
-    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Error> {
+    pub(super) async fn send(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, Error> {
         let owner = self.topology.owner_of(self.slot).await?;
-        Ok(self.send_from(owner, command, ReplyBound::Long).await?)
+        Ok(self.send_from(owner, command, bound).await?)
     }
 
     /// Sends a command to a node, and on to the nodes that redirects name.

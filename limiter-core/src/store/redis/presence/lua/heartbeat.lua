@@ -18,7 +18,7 @@
 -- Atomic   because a script is. One that is refused in the middle leaves keys that expire
 local members, counts, inventory, swept, members_before = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local life, digest, member, member_before, text = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local call = redis.call
+local call, MAX_INVENTORIES = redis.call, 1000
 
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -36,8 +36,13 @@ local function count(set, of)
   end
 end
 
--- Removes the inventories whose members have all ended, and what no limiter has written.
+-- Removes the inventories whose members have all ended, and what no limiter has written. So many as no fleet has are removed
+-- together: each limiter that lives writes its own again.
 local function sweep()
+  if call('HLEN', counts) > MAX_INVENTORIES then
+    call('PEXPIRE', counts, 0)
+    count(members, digest)
+  end
   local entries = call('HGETALL', counts)
   for index = 1, #entries, 2 do
     local ends = tonumber(string.match(entries[index + 1], '^%d+ (%d+)$') or '')
@@ -51,6 +56,8 @@ if member_before == '' then
   -- Commands that change nothing. They fail if the user lacks a permission, before anything is written.
   call('ZREM', members, '')
   call('HDEL', counts, '')
+  call('PEXPIRE', members, life)
+  call('HLEN', counts)
 end
 if member_before ~= '' and member_before ~= member or members_before then
   call('ZREM', members_before or members, member_before)
