@@ -182,11 +182,13 @@ pub(crate) async fn reset(
     let counts = target.counts().await?;
     let before = target.rule().peek(&target.key, &target.default_limit).await?;
     let was_blocked = matches!(&before, Decision::Denied(denied) if denied.is_blocked());
+    // The block of an attribute is in no rule that the command knows.
+    let known_block = (was_blocked || arguments.limits.rule.is_none()).then_some(was_blocked);
     target.rule().reset(&target.key, &target.default_limit).await?;
     let (key, slots) = (target.key.encoded(), target.slots().await?);
     let written = if output.is_json() {
         let had_count = counts.are_known().then(|| !counts.are_empty());
-        let mut answer = json!({ "key": key, "reset": true, "had_count": had_count, "was_blocked": was_blocked });
+        let mut answer = json!({ "key": key, "reset": true, "had_count": had_count, "was_blocked": known_block });
         if let Some(slots) = &slots {
             answer["slots_in_use"] = json!(slots.in_use());
         }

@@ -1,9 +1,11 @@
 //! The limiters that live, and the rules that they have, by their heartbeats.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use limiter_syntax::{Piece, pieces};
-use rate_limited::{Algorithm, Error, Instance, Key, Limit, Limiter};
+use rate_limited::{Algorithm, Error, ErrorKind, Instance, Key, Layout, Limit, Limiter, Mode, Rule, RuleSet};
 use serde_json::Value;
 
 use crate::arguments::AlgorithmName;
@@ -27,21 +29,29 @@ pub(crate) struct LiveRule {
     pub(crate) variants: Vec<LiveLimits>,
 }
 
-/// The limits that some limiters have for a rule.
+/// The limits and the mode that some limiters have for a rule, whatever level they come from.
 #[derive(Debug)]
 pub(crate) struct LiveLimits {
-    /// Those that this version reads.
+    /// The limits that this version reads.
     pub(crate) limits: Vec<Limit>,
     /// Those of expressions in the source, and of later versions.
     pub(crate) unread: Vec<String>,
-    /// The level that they come from, such as `attribute`.
+    pub(crate) mode: Mode,
+    /// The level of the limits, such as `attribute`.
     pub(crate) origin: String,
     /// The limiters that have them.
     pub(crate) limiters: usize,
 }
 
+/// The most inventories that are read, those of the most limiters first.
+const MAX_INVENTORIES: usize = 64;
+/// The most bytes of all inventories.
+const MAX_BYTES: usize = 8 << 20;
+/// The longest time in which they are read.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 impl Fleet {
-    /// Reads the limiters that live and their rules. What no limiter has written is left out.
+    /// Reads the limiters that live and their rules. What no limiter has written is left out, and so is what is too much.
     ///
     /// # Errors
     /// The failure of the store.
@@ -49,11 +59,24 @@ impl Fleet {
         let instances = limiter.instances().await?;
         let mut counts = BTreeMap::<&str, usize>::new();
         instances.iter().for_each(|instance| *counts.entry(&instance.inventory).or_default() += 1);
-        let (mut rules, mut has_more) = (BTreeMap::new(), false);
-        for (digest, limiters) in counts {
-            match limiter.inventory(digest).await? {
-                Some(text) => text.lines().for_each(|line| has_more |= !add(&mut rules, line, limiters)),
-                None => has_more = true,
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, limiters)| Reverse(*limiters));
+        let (mut rules, mut bytes, began) = (BTreeMap::new(), 0, Instant::now());
+        let mut has_more = counts.len() > MAX_INVENTORIES;
+        for (digest, limiters) in counts.into_iter().take(MAX_INVENTORIES) {
+            if bytes > MAX_BYTES || began.elapsed() > TIMEOUT {
+                has_more = true;
+                break;
+            }
+            match limiter.inventory(digest).await {
+                Ok(Some(text)) => {
+                    bytes += text.len();
+                    text.lines().for_each(|line| has_more |= !add(&mut rules, line, limiters));
+                }
+                Ok(None) => has_more = true,
+                // A value that no limiter has written.
+                Err(error) if error.kind() == ErrorKind::Protocol => has_more = true,
+                Err(error) => return Err(error),
             }
         }
         Ok(Self { instances, rules, has_more })
@@ -78,6 +101,38 @@ impl Fleet {
     }
 }
 
+impl LiveRule {
+    /// The limits that most limiters have, and the others.
+    pub(crate) fn by_limiters(&self) -> Option<(&LiveLimits, Vec<&LiveLimits>)> {
+        let mut all: Vec<_> = self.variants.iter().collect();
+        all.sort_by_key(|variant| Reverse(variant.limiters));
+        let most = all.first().copied()?;
+        Some((most, all.split_off(1)))
+    }
+
+    /// Returns the rule that most limiters have. `None` without limits that this version reads, and for a rule that no
+    /// limiter could have.
+    pub(crate) fn in_most(&self) -> Option<Rule> {
+        let (LiveLimits { limits, mode, .. }, _) = self.by_limiters()?;
+        let first = limits.iter().find(|limit| !is_whole(limit)).or(limits.first())?;
+        let rule = limits.iter().fold(Rule::new().mode(*mode), |rule, limit| rule.limit(*limit));
+        // An override's limit counts as those of the rule do.
+        let is_common = |limit: &Limit| limit.algorithm() == first.algorithm() && limit.layout() == first.layout();
+        let rule = match first.algorithm() {
+            Algorithm::SlidingWindow if first.layout() == Layout::Compact => rule,
+            _ if is_whole(first) || !limits.iter().all(is_common) => rule,
+            algorithm => rule.algorithm(algorithm).layout(first.layout()),
+        };
+        let is_valid = Limiter::memory().set_rules(RuleSet::new().rule("rule", rule.clone())).is_ok();
+        is_valid.then_some(rule)
+    }
+}
+
+/// Returns whether the text of a limit alone determines how it counts.
+fn is_whole(limit: &Limit) -> bool {
+    matches!(limit.algorithm(), Algorithm::Concurrent | Algorithm::Calendar)
+}
+
 /// Adds a line of an inventory. Returns `false` for one that is no rule of this version.
 fn add(rules: &mut BTreeMap<String, LiveRule>, line: &str, limiters: usize) -> bool {
     let Ok(rule) = serde_json::from_str::<Value>(line) else { return false };
@@ -89,14 +144,18 @@ fn add(rules: &mut BTreeMap<String, LiveRule>, line: &str, limiters: usize) -> b
     for value in limits {
         match limit(value) {
             Some(limit) => read.push(limit),
-            None => unread.push(value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+            None => {
+                let text = value.as_str().or_else(|| value["expression"].as_str());
+                unread.push(text.map_or_else(|| value.to_string(), str::to_owned));
+            }
         }
     }
     let origin = rule["origin"].as_str().unwrap_or("-").to_owned();
-    let same = known.variants.iter_mut().find(|other| (&other.limits, &other.unread) == (&read, &unread));
-    match same {
+    let mode = rule["mode"].as_str().and_then(mode).unwrap_or_default();
+    let same = |other: &&mut LiveLimits| (&other.limits, &other.unread, other.mode) == (&read, &unread, mode);
+    match known.variants.iter_mut().find(same) {
         Some(same) => same.limiters += limiters,
-        None => known.variants.push(LiveLimits { limits: read, unread, origin, limiters }),
+        None => known.variants.push(LiveLimits { limits: read, unread, mode, origin, limiters }),
     }
     true
 }
@@ -108,10 +167,19 @@ fn limit(value: &Value) -> Option<Limit> {
     }
     let limit: Limit = value["limit"].as_str()?.parse().ok()?;
     let limit = limit.with_algorithm(algorithm(value["algorithm"].as_str()?)?);
-    match &value["burst"] {
+    let limit = match &value["burst"] {
+        Value::Null => limit,
+        burst => limit.with_burst(burst.as_u64()?.try_into().ok()?).ok()?,
+    };
+    match &value["layout"] {
         Value::Null => Some(limit),
-        burst => limit.with_burst(burst.as_u64()?.try_into().ok()?).ok(),
+        layout if layout.as_str() == Some("zset") => limit.with_layout(Layout::Zset).ok(),
+        _ => None,
     }
+}
+
+fn mode(name: &str) -> Option<Mode> {
+    [Mode::Enforce, Mode::Shadow, Mode::Off, Mode::Deny].into_iter().find(|mode| mode.as_str() == name)
 }
 
 fn algorithm(name: &str) -> Option<Algorithm> {

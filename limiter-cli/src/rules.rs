@@ -37,11 +37,11 @@ use publication::Publication;
 pub(crate) use rule_edit::{OverrideKeys, overrides};
 use rule_text::RuleText;
 
-/// Returns the `key` that rules of a text state, by their names.
-pub(crate) fn stated_keys(toml: &str) -> BTreeMap<String, String> {
+/// Returns the rules of a text by their names, each with the `key` that it states.
+pub(crate) fn stated_keys(toml: &str) -> BTreeMap<String, Option<String>> {
     let text = RuleText::parse(toml).unwrap_or_else(|_| RuleText::empty());
-    let key = |(name, rule): (&str, &dyn TableLike)| Some((name.to_owned(), rule.get("key")?.as_str()?.to_owned()));
-    text.rules().into_iter().filter_map(key).collect()
+    let key = |rule: &dyn TableLike| Some(rule.get("key")?.as_str()?.to_owned());
+    text.rules().into_iter().map(|(name, rule)| (name.to_owned(), key(rule))).collect()
 }
 
 /// Runs a command of `rules`.

@@ -27,7 +27,7 @@ impl Site {
         self.rule.limits
     }
 
-    /// The algorithm of limits that do not state their own, and its burst if that is a number.
+    /// The algorithm of limits that do not state their own, and its burst: 0 for an expression.
     pub(crate) fn algorithm_and_burst(&self) -> (&'static str, Option<u32>) {
         (self.rule.algorithm, self.rule.burst)
     }
@@ -97,7 +97,7 @@ pub struct RuleSite {
     pub limits: &'static [&'static str],
     /// The algorithm of limits that do not state their own.
     pub algorithm: &'static str,
-    /// The burst, if it is a number.
+    /// The burst. 0 for an expression.
     pub burst: Option<u32>,
     /// The cost, if it is a number, and if the attribute has no `burst`, which configured limits would use.
     pub cost: Option<u32>,

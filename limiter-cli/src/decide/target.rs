@@ -15,6 +15,7 @@ use crate::bounded_input::{self, MAX_FILE_BYTES};
 use crate::connection::Connection;
 use crate::duration_text;
 use crate::failure::Failure;
+use crate::fleet::Fleet;
 use crate::output::visible;
 use crate::rules::{OverrideKeys, overrides};
 use crate::suggestion;
@@ -74,9 +75,10 @@ impl Target {
     ) -> Result<Self, Failure> {
         let default_limit = with_algorithm(unlimited(), arguments)?;
         let (reports, losses) = (CountReports::default(), LossReports::default());
-        let connect = async || losses.add_to(reports.add_to(connection.builder())).connect().await;
+        let builder = || losses.add_to(reports.add_to(connection.builder()));
+        let connect = async || builder().connect().await;
         // A file is read before the store is used: its mistakes are found without one.
-        let (limiter, text, rules, place) = match &arguments.rules {
+        let (mut limiter, text, rules, place) = match &arguments.rules {
             Some(file) => {
                 let name = bounded_input::name(file);
                 let text = bounded_input::read_text(file, MAX_FILE_BYTES)?;
@@ -93,6 +95,17 @@ impl Target {
             }
         };
         limiter.set_rules(rules)?;
+        let has_limits = |found: &RuleInForce| !found.limits().is_empty() || !found.plans().is_empty();
+        let is_known = limiter.rules().iter().any(|found| found.name() == rule && has_limits(found));
+        // The source has them, and so have the limiters that live. A user without their permissions writes the limit.
+        if arguments.rules.is_none()
+            && !is_known
+            && let Ok(fleet) = Fleet::read(&limiter).await
+        {
+            let live = fleet.rules().filter_map(|(name, live)| Some((name, live.in_most()?)));
+            limiter = live.fold(builder(), |builder, (name, rule)| builder.rule(name, rule)).connect().await?;
+            limiter.set_rules(rules_alone(&text)?)?;
+        }
         let in_force = limiter.rules();
         let Some(found) = in_force.iter().find(|candidate| candidate.name() == rule) else {
             let remedy = match suggestion::nearest(rule, in_force.iter().map(|rule| rule.name())) {

@@ -40,9 +40,14 @@ pub(super) async fn wait(
     max_wait: Duration,
     output: &Output,
 ) -> Result<InForce, Error> {
-    let (began, mut is_noted) = (Instant::now(), false);
+    let (began, mut is_noted, mut last) = (Instant::now(), false, None);
     loop {
-        let found = InForce::of(&limiter.instances().await?, version, began.elapsed());
+        let found = match (limiter.instances().await, last) {
+            (Ok(instances), _) => InForce::of(&instances, version, began.elapsed()),
+            // One list may fail while the command waits.
+            (Err(_), Some(last)) => InForce { waited: began.elapsed(), ..last },
+            (Err(error), None) => return Err(error),
+        };
         let left = max_wait.saturating_sub(began.elapsed());
         if found.behind.is_empty() || left.is_zero() {
             return Ok(found);
@@ -56,6 +61,7 @@ pub(super) async fn wait(
             ));
         }
         sleep(PAUSE.min(left)).await;
+        last = Some(found);
     }
 }
 
@@ -93,7 +99,7 @@ impl InForce {
             return Ok(());
         }
         if !without.is_empty() {
-            output.note(format_args!("{} limiters follow no shared rules: {}", without.len(), names(without)));
+            output.note(format_args!("these follow no shared rules: {}", names(without)));
         }
         let style = if behind.is_empty() { Style::Green } else { Style::Yellow };
         output.line(output.paint(style, format_args!("in force in {current} of {all} limiters after {after}")))?;

@@ -35,7 +35,9 @@ fn write(server: &RedisServer, inventory: &str, versions: &[&str]) {
 fn why_shows_each_rule_that_fits_a_key_with_its_use_and_the_next_call() {
     let server = server();
     let url = server.url();
-    write(&server, INVENTORY, &["-", "1", "1", "1", "1"]);
+    let inventory = INVENTORY
+        .replace(r#"["2/h"],"mode":"enforce","origin":"attribute""#, r#"["4/h"],"mode":"enforce","origin":"shared""#);
+    write(&server, &inventory, &["-", "1", "1", "1", "1"]);
     limiter(&url, &["rules", "set", "user:{user_id}", "4/h", "--wait", "0s"]).ok();
     limiter(&url, &["rules", "set", "user:{user_id}", "--match", "user_id=7", "9/h", "--wait", "0s"]).ok();
     let check = |key: &str, limit: &str| limiter(&url, &["check", key, "--limit", limit]).ok();
@@ -44,7 +46,7 @@ fn why_shows_each_rule_that_fits_a_key_with_its_use_and_the_next_call() {
     let rows: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["user:@42"]);
     assert_eq!(rows[2], ["bucket", "3/h", "file", "enforce", "0", "3", "now", "5"], "{text}");
-    let shared = ["user:{user_id}", "4/h", "the", "shared", "rules", "enforce", "3", "1", "now", "5"];
+    let shared = ["user:{user_id}", "4/h", "shared", "enforce", "3", "1", "now", "5"];
     assert_eq!(rows[3], shared, "{text}");
     assert!(text.contains("version 2 is published; limiters follow none in 1 (web-0 (10)); 1 in 4\n"), "{text}");
     assert!(text.ends_with("each of them allows the next call\n"), "{text}");
@@ -56,16 +58,31 @@ fn why_shows_each_rule_that_fits_a_key_with_its_use_and_the_next_call() {
     let json = limiter(&url, &["why", "user:@42", "--json"]).json();
     assert_eq!(json["shared_rules"]["published"], json!(2));
     let rule = &json["rules"][1];
-    assert_eq!((&rule["allowed"], &rule["origin"]), (&json!(false), &json!("the shared rules")));
+    assert_eq!((&rule["allowed"], &rule["origin"]), (&json!(false), &json!("shared")));
     assert_eq!((&rule["limits"][0]["used"], &rule["limiters"]), (&json!(4), &json!(5)));
     assert!(rule["retry_after_ms"].as_u64().is_some_and(|millis| millis > 3_000_000), "{json}");
 
     let of_override = limiter(&url, &["why", "user:@7", "--rule", "user:{user_id}", "--json"]).json();
     let rule = &of_override["rules"][0];
     assert_eq!((&rule["limits"][0]["limit"], &rule["origin"]), (&json!("9/h"), &json!("an override")));
-    // A limit of expressions is in the source alone.
+    // A limit of expressions is in the source alone, so it may deny.
     let api = limiter(&url, &["why", "api:", "--part", "192.0.2.1", "--json"]).json();
-    assert_eq!(api["rules"][0]["limits"][0]["limit"], json!("100/min"));
+    assert_eq!(
+        (&api["rules"][0]["limits"][0]["limit"], &api["rules"][0]["unread_limits"]),
+        (&json!("100/min"), &json!(["MAX/s"]))
+    );
+    let api = limiter(&url, &["why", "api:", "--part", "192.0.2.1"]).ok();
+    assert!(api.contains("MAX/s") && api.ends_with("each limit that is known allows the next call\n"), "{api}");
+    // A layer's rule has its parts from the limiters.
+    limiter(&url, &["rules", "set", "api", "3/min", "--match", "ip=192.0.2.0/24", "--wait", "0s"]).ok();
+    let api = limiter(&url, &["why", "api:", "--part", "192.0.2.1", "--json"]).json();
+    assert_eq!(
+        (&api["rules"][0]["limits"][0]["limit"], &api["rules"][0]["unread_limits"]),
+        (&json!("3/min"), &json!([]))
+    );
+    let long = "x".repeat(300);
+    limiter(&url, &["why", "user:", "--part", &long]).failed(2, "`--rule` must be written for a key with a digest");
+    assert!(limiter(&url, &["why", "user:", "--part", &long, "--rule", "user:{user_id}"]).ok().contains("4/h"));
     assert_eq!(limiter(&url, &["why", "direct", "--json"]).json()["rules"][0]["limits"], json!([]));
     assert!(limiter(&url, &["why", "nothing:@1"]).ok().contains("no rule of a limiter that lives"));
     limiter(&url, &["why", "user:@42", "--rule", "getid"]).failed(2, "got `getid`: write `getId`");
@@ -76,7 +93,7 @@ fn why_shows_modes_and_blocks_and_foreign_texts_as_text() {
     let server = server();
     let url = server.url();
     let foreign = "{\"rule\":\"\\u001b[31mred\",\"keys\":[\"red\"],\"limits\":[\"\\u202e5/10s\"],\"origin\":\"\\u001b\"}\n\u{1b}[0m";
-    write(&server, foreign, &["-"]);
+    write(&server, foreign, &["1"]);
     let text = limiter(&url, &["why", "red"]).ok();
     assert!(!text.contains(['\u{1b}', '\u{202e}']) && text.contains(r"\u{1b}[31mred"), "{text}");
     let toml = "[rules.a]\nmode = 'deny'\n[rules.b]\nlimit = '1/h'\nblock = '1d'\n[rules.c]\nmode = 'off'\n";
@@ -101,7 +118,7 @@ fn a_change_says_in_how_many_limiters_it_is_in_force() {
     write(&server, INVENTORY, &["9", "9", "-"]);
     let all = limiter(&url, &["rules", "set", "getId", "6/10s"]);
     assert!(all.stdout.contains("version 2 is published\nin force in 2 of 2 limiters after "), "{all:?}");
-    assert!(all.stderr.contains("1 limiters follow no shared rules: web-2 (12)"), "{all:?}");
+    assert!(all.stderr.contains("these follow no shared rules: web-2 (12)"), "{all:?}");
     write(&server, INVENTORY, &["9", "2"]);
     let one = limiter(&url, &["rules", "set", "getId", "7/10s", "--wait", "300ms"]);
     assert!(one.stdout.contains("in force in 1 of 2 limiters after "), "{one:?}");
@@ -147,4 +164,93 @@ fn a_name_that_no_limiter_has_is_a_warning_and_one_that_is_nearly_a_rule_is_refu
     write(&server, &left_out, &["1"]);
     let unknown = set(&["another", "5/10s"]);
     assert!(!unknown.stderr.contains("no limiter that lives has the rule"), "its inventory is too long: {unknown:?}");
+}
+
+#[test]
+fn a_rule_that_limiters_have_needs_no_limit_on_the_command_line() {
+    let server = server();
+    let url = server.url();
+    let run = |command: &str, key: &str, rule: &str| limiter(&url, &[command, key, "--rule", rule]);
+    run("peek", "user:@42", "user:{user_id}").failed(2, "`--rule` must be a rule of the shared rules");
+    write(&server, INVENTORY, &["1"]);
+    for (code, left) in [(0, "1 left of 2/h"), (0, "0 left of 2/h"), (1, "0 left of 2/h")] {
+        let checked = run("check", "user:@42", "user:{user_id}");
+        assert!(checked.code == Some(code) && checked.stdout.contains(left), "{checked:?}");
+    }
+    // An override of the shared rules comes before the limits of the source.
+    limiter(&url, &["rules", "set", "user:{user_id}", "9/h", "--match", "user_id=7", "--wait", "0s"]).ok();
+    assert!(run("peek", "user:@7", "user:{user_id}").ok().contains("under 9/h"));
+    assert!(run("check", "user:@1", "bucket").ok().contains("2 left of 3/h"), "a token bucket");
+    run("reset", "user:@42", "user:{user_id}").ok();
+    assert!(run("peek", "user:@42", "user:{user_id}").ok().contains("no count of this key under 2/h"));
+    run("check", "direct", "direct").failed(2, "`direct`");
+    run("check", "getId", "getid").failed(2, "write `getId`");
+}
+
+#[test]
+fn why_shows_what_is_in_force_in_the_limiters_whatever_level_it_comes_from() {
+    let server = server();
+    let url = server.url();
+    let line = |name: &str, limits: &str, mode: &str| {
+        format!(r#"{{"rule":"{name}","keys":["{name}:{{id}}"],"limits":[{limits}],"mode":"{mode}","origin":"file"}}"#)
+    };
+    let zset = r#"{"limit":"2/h","algorithm":"sliding_window","layout":"zset"}"#;
+    let seventeen = (1..=17).map(|max| format!(r#""{max}/h""#)).collect::<Vec<_>>().join(",");
+    let lines = [
+        line("denied", r#""5/h""#, "deny"),
+        line("off", r#""5/h""#, "off"),
+        line("shadow", r#""1/h""#, "shadow"),
+        line("zset", zset, "enforce"),
+        line("blocked", r#""1/s""#, "enforce"),
+        line("too-many", &seventeen, "enforce"),
+    ];
+    write(&server, &lines.join("\n"), &["-"]);
+    let why = |key: &str| limiter(&url, &["why", key, "--json"]).json()["rules"][0].clone();
+    let mode = |key: &str| why(key)["mode"].clone();
+    assert_eq!([mode("denied:@1"), mode("off:@1"), mode("shadow:@1")], ["deny", "off", "shadow"]);
+    assert!(limiter(&url, &["why", "denied:@1"]).stdout.ends_with("denied by `denied`: next call never\n"));
+    assert_eq!(why("denied:@1")["retry_after_ms"], json!(null));
+    // The set of the layout is read, not a compact counter.
+    server.command(&["ZADD", "CurrentLimiter:zset:@1@", "1", "a"]);
+    let of_set = limiter(&url, &["why", "zset:@1", "--json"]);
+    assert!(of_set.json()["rules"][0]["limits"][0]["limit"] == json!("2/h"), "{of_set:?}");
+    // An attribute's block is in no inventory.
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("rules.toml");
+    std::fs::write(&file, "[rules.blocked]\nlimit = '1/s'\nblock = '1h'\n").expect("written");
+    let file = file.display().to_string();
+    let check = || limiter(&url, &["check", "blocked:@1", "--rule", "blocked", "--rules", &file]).code;
+    while check() != Some(1) {}
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let blocked = why("blocked:@1");
+    assert_eq!((&blocked["blocked"], &blocked["allowed"]), (&json!(true), &json!(false)), "{blocked}");
+    let reset = limiter(&url, &["reset", "blocked:@1", "--rule", "blocked", "--json"]).json();
+    assert_eq!(reset["was_blocked"], json!(null), "the rule that the command knows has no block");
+    assert_eq!(why("blocked:@1")["blocked"], json!(false));
+    // A line that no limiter could write takes nothing from the others.
+    assert_eq!(why("too-many:@1")["limits"], json!([]));
+    // Nobody follows the shared rules, so they are in force nowhere.
+    limiter(&url, &["rules", "set", "off", "--mode", "deny", "--wait", "0s"]).ok();
+    assert_eq!(mode("off:@1"), json!("off"));
+}
+
+#[test]
+fn why_tells_limits_of_a_deploy_apart() {
+    let server = server();
+    let url = server.url();
+    write(&server, INVENTORY, &["1", "1", "1"]);
+    let digest = "fedcba9876543210".repeat(2);
+    let name = |name: &str| format!("rl-live:{{rl}}:{name}:{digest}");
+    let end = "99999999999999";
+    server.command(&["ZADD", &name("members"), end, "00000000000000ff web-9 99 0.1.0 951782399000 1 up"]);
+    server.command(&["HSET", "rl-live:{rl}:counts", &digest, &format!("1 {end}")]);
+    server.command(&["SET", &name("inventory"), &INVENTORY.replace("5/10s", "8/10s")]);
+    let text = limiter(&url, &["why", "getId"]).ok();
+    assert!(text.contains("3 of 4") && text.contains("`getId` is other in: 8/10s in 1\n"), "{text}");
+    let json = limiter(&url, &["why", "getId", "--json"]).json();
+    assert_eq!((&json["rules"][0]["limiters"], &json["rules"][0]["other_limits"]), (&json!(3), &json!(["8/10s in 1"])));
+    // What is too long or no text stops nothing.
+    server.command(&["DEL", &name("inventory")]);
+    server.command(&["HSET", &name("inventory"), "a", "b"]);
+    assert!(limiter(&url, &["why", "getId"]).ok().contains("5/10s"));
 }

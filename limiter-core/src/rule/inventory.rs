@@ -9,7 +9,7 @@ use crate::rule::levels::RuleLevels;
 use crate::rule::table::RuleState;
 use crate::rule::{KeyText, Mode, RegisteredRule, RuleTable};
 use crate::site::sites;
-use crate::{Algorithm, Limit};
+use crate::{Algorithm, Layout, Limit};
 
 /// The rules of a limiter as lines of a text. It has nothing of the program's code.
 pub(crate) struct RuleInventory {
@@ -22,7 +22,14 @@ pub(crate) struct RuleInventory {
 #[derive(Default)]
 struct OfProgram {
     keys: BTreeSet<String>,
-    limits: Vec<String>,
+    limits: Vec<OwnLimit>,
+}
+
+/// A limit in the source.
+enum OwnLimit {
+    Known(Limit),
+    /// One of expressions, as JSON.
+    Expression(String),
 }
 
 impl RuleTable {
@@ -37,7 +44,7 @@ impl RuleInventory {
     /// The rules of the functions and services of the program, and those that its builder declares.
     fn of_program(&self) -> BTreeMap<String, OfProgram> {
         let mut rules: BTreeMap<_, OfProgram> = BTreeMap::new();
-        let mut add = |name: &str, keys: &mut dyn Iterator<Item = &str>, limits: &mut dyn Iterator<Item = String>| {
+        let mut add = |name: &str, keys: &mut dyn Iterator<Item = &str>, limits: &mut dyn Iterator<Item = OwnLimit>| {
             let rule = rules.entry(name.to_owned()).or_default();
             rule.keys.extend(keys.map(str::to_owned));
             if rule.limits.is_empty() {
@@ -49,14 +56,14 @@ impl RuleInventory {
             add(
                 site.rule(),
                 &mut site.key().into_iter(),
-                &mut site.limits().iter().map(|text| limit(text, algorithm, burst)),
+                &mut site.limits().iter().map(|text| OwnLimit::of_site(text, algorithm, burst)),
             );
         }
         for rule in RegisteredRule::all() {
             add(
                 rule.name,
                 &mut rule.forms.iter().map(|form| form.template),
-                &mut rule.limit.iter().map(limit_in_force),
+                &mut rule.limit.into_iter().map(OwnLimit::Known),
             );
         }
         for name in &self.declared {
@@ -94,9 +101,19 @@ impl RuleInventory {
 fn line(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<Mode>) -> String {
     let resolved = levels.resolve(name, KeyText::Unknown, switch);
     let settings = resolved.settings();
+    let own = of_program.limits.iter().find_map(|own| match own {
+        OwnLimit::Known(limit) => Some(*limit),
+        OwnLimit::Expression(_) => None,
+    });
+    // A layout that an algorithm does not support is an error of each call.
+    let in_force = |limit: Limit, own: Option<Limit>| limit_json(&settings.apply(limit, own).unwrap_or(limit));
+    let own_in_force = |own: &OwnLimit| match own {
+        OwnLimit::Known(limit) => in_force(*limit, None),
+        OwnLimit::Expression(json) => json.clone(),
+    };
     let limits: Vec<_> = match settings.limits() {
-        [] => of_program.limits.clone(),
-        limits => limits.iter().map(limit_in_force).collect(),
+        [] => of_program.limits.iter().map(own_in_force).collect(),
+        limits => limits.iter().map(|limit| in_force(*limit, own)).collect(),
     };
     let (mode, origin) = (settings.mode().as_str(), settings.limits_origin());
     format!(
@@ -109,20 +126,33 @@ fn line(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<
     )
 }
 
-/// A limit as JSON.
-fn limit_in_force(limit: &Limit) -> String {
-    let burst = Some(limit.burst()).filter(|burst| *burst != limit.max());
-    self::limit(&limit.to_string(), limit.algorithm().name(), burst)
+impl OwnLimit {
+    /// The limit of an attribute with this algorithm. A burst of 0 is an expression.
+    fn of_site(text: &str, algorithm: &str, burst: Option<u32>) -> Self {
+        let algorithm = Algorithm::VALUES.iter().find(|known| known.name() == algorithm).copied().unwrap_or_default();
+        let known = || {
+            let limit: Limit = text.parse().ok()?;
+            match burst {
+                _ if limit.is_whole() => Some(limit),
+                None => Some(limit.with_algorithm(algorithm)),
+                Some(burst) => limit.with_algorithm(algorithm).with_burst(burst).ok(),
+            }
+        };
+        let expression = || Self::Expression(format!("{{\"expression\":{}}}", json(text)));
+        known().map_or_else(expression, Self::Known)
+    }
 }
 
-/// A limit as JSON: its text, or an object with its algorithm if that is not the default.
-fn limit(text: &str, algorithm: &str, burst: Option<u32>) -> String {
-    let says_how = text.ends_with(Algorithm::Concurrent.name()) || algorithm == Algorithm::Calendar.name();
-    if says_how || algorithm == Algorithm::SlidingWindow.name() {
-        return json(text);
+/// A limit as JSON: its text, or an object if it does not count as the text alone would.
+fn limit_json(limit: &Limit) -> String {
+    let text = json(&limit.to_string());
+    let is_zset = limit.layout() == Layout::Zset;
+    if limit.is_whole() || (limit.algorithm() == Algorithm::SlidingWindow && !is_zset) {
+        return text;
     }
-    let burst = burst.map_or(String::new(), |burst| format!(",\"burst\":{burst}"));
-    format!("{{\"limit\":{},\"algorithm\":{}{burst}}}", json(text), json(algorithm))
+    let burst = limit.own_burst().map_or(String::new(), |burst| format!(",\"burst\":{burst}"));
+    let layout = if is_zset { ",\"layout\":\"zset\"" } else { "" };
+    format!("{{\"limit\":{text},\"algorithm\":{}{burst}{layout}}}", json(limit.algorithm().name()))
 }
 
 /// Returns a text as JSON.
@@ -152,7 +182,6 @@ impl fmt::Debug for RuleInventory {
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests {
-    use super::*;
     #[cfg(feature = "redis")]
     use crate::store::redis::InventorySource as _;
     use crate::{KeyMatch, Limiter, Origin, Rule, RuleSet};

@@ -44,9 +44,9 @@ pub(super) struct RuleState {
     for_children: ForChildren<RuleLevels>,
 }
 
-#[cfg(feature = "redis")]
 impl RuleState {
     /// The number of the present state of the rules.
+    #[cfg(feature = "redis")]
     pub(super) fn generation(&self) -> u64 {
         lock(&self.state).generation
     }

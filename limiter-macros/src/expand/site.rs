@@ -105,7 +105,8 @@ impl Expansion<'_> {
         let algorithm = counted_by.map_or(Algorithm::SlidingWindow, |by| by.algorithm).name();
         let burst = match counted_by.and_then(|by| by.burst.as_ref()) {
             Some(Given::Literal(burst)) => quote!(::core::option::Option::Some(#burst)),
-            _ => quote!(::core::option::Option::None),
+            Some(_) => quote!(::core::option::Option::Some(0)),
+            None => quote!(::core::option::Option::None),
         };
         let cost = match &rule.cost {
             Given::Literal(cost) if !has_burst => quote!(::core::option::Option::Some(#cost)),
