@@ -89,7 +89,7 @@ pub use limiter_core::{Change, Published, SharedRules};
 
 #[cfg(feature = "tower")]
 pub use limiter_tower as tower;
-/// What axum has besides the layer of [`tower`](crate::tower): routes for operators.
+/// Routes of axum for operators, besides the layer of [`tower`].
 #[cfg(feature = "axum")]
 pub mod axum {
     pub use limiter_tower::{Ops, ops};

@@ -1,4 +1,4 @@
-//! Whether a published version is in force in the limiters that live.
+//! The limiters that live in which a published version is in force.
 
 use std::time::{Duration, Instant};
 

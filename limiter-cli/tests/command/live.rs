@@ -1,4 +1,4 @@
-//! What the command knows of limiters that live: `why`, and changes of the shared rules.
+//! Tests of `why` and of changes of the shared rules, with limiters that live.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
