@@ -341,10 +341,13 @@ async fn the_block_of_a_sorted_set_is_no_counter_of_another_key() {
     assert!(check("a:b", "K").await.is_allowed());
 }
 
-/// The same random calls, resets and changes of rules in memory and on Redis.
+/// The same random calls, resets and changes of rules in memory and on Redis. A cached denial extends no block, and when it is
+/// dropped is a matter of chance. So the Redis with a cache is compared under blocks alone that nothing extends.
 #[tokio::test]
 async fn random_schedules_are_the_same_in_memory_and_on_redis() {
-    let subjects = [Subject::memory().await, Subject::redis().await];
+    let uncached = builder_for(RedisServer::timeless()).remember_denials(Duration::ZERO);
+    let subjects = [Subject::memory().await, Subject::with_builder(uncached).await, Subject::redis().await];
+    let mut is_extended = false;
     let mut random = Random::new(40);
     let limits: [&[&str]; 4] = [&["3/s"], &["2/s", "5/10s"], &["4/5s", "9/m"], &["1/s"]];
     let blocks = ["2s", "500ms", "1s x2 up to 6s", "2s extended", "1s x1.5 up to 4s extended"];
@@ -355,13 +358,13 @@ async fn random_schedules_are_the_same_in_memory_and_on_redis() {
             let pick = |random: &mut Random, count: usize| usize::try_from(random.below(count as u64)).expect("small");
             let (limits, block) = (limits[pick(&mut random, 4)], blocks[pick(&mut random, 5)]);
             for subject in &subjects {
-                with_rules(&subject.limiter, &[("login", login(limits, block))]);
-                // The first attempt on a block of other terms may be too early to extend it. Its cached denial then answers
-                // for a second, and memory has no cache.
-                for key in keys.iter().filter(|_| block.ends_with("extended")) {
+                // The stores may differ in what was extended.
+                for key in keys.iter().filter(|_| is_extended) {
                     subject.limiter.named("login").reset(key, &limit("1/h")).await.expect("the store answers");
                 }
+                with_rules(&subject.limiter, &[("login", login(limits, block))]);
             }
+            is_extended = block.ends_with("extended");
         }
         let key = &keys[usize::try_from(random.below(3)).expect("small")];
         let millis = random.below(700);
@@ -386,8 +389,9 @@ async fn random_schedules_are_the_same_in_memory_and_on_redis() {
                 (false, denied.is_blocked(), Some(denied.retry_after()), denied.remaining())
             }
         };
-        let [memory, redis] = [describe(&seen[0]), describe(&seen[1])];
-        assert_eq!(memory, redis, "step {step}, cost {cost}, what {what}");
+        let [memory, uncached, cached] = [0, 1, 2].map(|subject| describe(&seen[subject]));
+        assert_eq!(memory, uncached, "step {step}, cost {cost}, what {what}");
+        assert!(is_extended || memory == cached, "step {step}, cost {cost}, what {what}: {memory:?}, {cached:?}");
         outcomes[if memory.0 { 0 } else { 1 + usize::from(memory.1) }] += 1;
     }
     assert!(outcomes.iter().all(|count| *count > 10), "{outcomes:?}");
