@@ -184,7 +184,7 @@ impl fmt::Debug for RuleInventory {
 mod tests {
     #[cfg(feature = "redis")]
     use crate::store::redis::InventorySource as _;
-    use crate::{KeyMatch, Limiter, Origin, Rule, RuleSet};
+    use crate::{KeyMatch, Limiter, Rule};
 
     fn lines(limiter: &Limiter) -> Vec<String> {
         limiter.inside().rules.inventory().lines().collect()
@@ -207,6 +207,8 @@ mod tests {
     #[cfg(feature = "redis")]
     #[test]
     fn a_change_of_the_rules_changes_the_version() {
+        use crate::{Origin, RuleSet};
+
         let limiter = Limiter::memory();
         let inventory = limiter.inside().rules.inventory();
         let before = (inventory.version(), lines(&limiter));
