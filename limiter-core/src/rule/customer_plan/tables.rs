@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use limiter_syntax::nearest;
 
-use super::name::MAX_NAME_BYTES;
+use super::name::{CustomerPlan, MAX_NAME_BYTES};
 use crate::rule::Rule;
 use crate::rule::message_text::{cut, list};
 use crate::{Error, ErrorKind};
@@ -38,15 +38,16 @@ impl Rule {
         self.check(&format!("the plan `{name}`"))
     }
 
-    /// Checks that a set of rules has a table for each plan that the rule names.
+    /// Checks that a set of rules has a table for each plan that the rule names, and that the process has room for its name.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for the first that has none.
     pub(crate) fn check_plans(&self, tables: &PlanTables) -> Result<(), Error> {
         let unknown = self.plans.iter().flatten().find(|name| !tables.contains_key(*name));
-        unknown.map_or(Ok(()), |name| {
-            Err(Error::new(ErrorKind::Config, self.place.locate(&unknown_name_problem(name, tables))))
-        })
+        if let Some(name) = unknown {
+            return Err(Error::new(ErrorKind::Config, self.place.locate(&unknown_name_problem(name, tables))));
+        }
+        self.plans.iter().flatten().try_for_each(|name| CustomerPlan::reserve(name))
     }
 }
 
