@@ -92,7 +92,7 @@ impl InForce {
         }
         if all == 0 {
             output.warn(format_args!(
-                "no limiter that lives follows the shared rules: call `Builder::shared_rules(true)`, or write `shared = \
+                "no limiter that lives follows the shared rules: call `Builder::shared_rules`, or write `shared = \
                  true` in its rules; {}",
                 names(without)
             ));

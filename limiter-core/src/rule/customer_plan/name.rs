@@ -136,8 +136,8 @@ impl Names {
         }
         let most = usize::from(u16::MAX) + 1 - CustomerPlan::FIRST;
         let problem = format!(
-            "`plans` must have at most {most} names in the life of a process, got one more: keep the names of plans, and \
-             start the program again"
+            "`plans` must have at most {most} names in the life of a process, got one more: restart the \
+             program, and use the same names again"
         );
         Err(Error::new(ErrorKind::Config, problem))
     }
