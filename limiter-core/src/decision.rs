@@ -357,27 +357,45 @@ impl Decision {
         reply: &MemoryReply,
         limiter_id: LimiterId,
     ) -> Self {
-        let Outcome { allowed, remaining, retry_at, reset_at, .. } = reply.outcome;
-        let (reset_after, decided_at) = (reply.until(reset_at), reply.now.micros());
-        let (limit, source) = (request.limit, Source::Store);
-        let details = Details { remaining, reset_after, decided_at, source, ..Details::of_request(name, 0, limit) };
+        match reply.outcome.retry_at {
+            Some(at) if reply.is_blocked => {
+                Self::Denied(Denied::blocked(Details::from_memory(name, request, reply), reply.until(at)))
+            }
+            _ => Self::from_unblocked(name, request, reply, limiter_id),
+        }
+    }
+
+    /// The decision from the memory store's reply to a single request whose key is not blocked. It is small, so that each
+    /// end of a check has one of its own.
+    #[inline]
+    pub(crate) fn from_unblocked(
+        name: &'static str,
+        request: &Request<'_>,
+        reply: &MemoryReply,
+        limiter_id: LimiterId,
+    ) -> Self {
+        let details = Details::from_memory(name, request, reply);
+        let Outcome { allowed, retry_at, .. } = reply.outcome;
         if !allowed {
-            let retry_after = retry_at.map(|at| reply.until(at));
-            return Self::Denied(match retry_after {
-                Some(retry_after) if reply.is_blocked => Denied::blocked(details, retry_after),
-                retry_after => Denied::new(details, retry_after),
-            });
+            return Self::Denied(Denied::new(details, retry_at.map(|at| reply.until(at))));
         }
         let receipt = Some(match reply.entry {
             Some(entry) => Claim::for_memory_entry(limiter_id, entry, request.cost),
-            None => Claim::new(
-                ReceiptTerms { limiter_id, on_error: OnError::default(), deadline: None },
-                OwnedRequest::copy_all(&[*request]),
-                RefundInfo::from_store(decided_at),
-                &[name],
-            ),
+            None => Self::claim_of_shared(name, request, details.decided_at, limiter_id),
         });
         Self::Allowed(Allowed { details, receipt, extras: Rare::NONE })
+    }
+
+    /// The claim of a request that was counted in a shared counter.
+    #[cold]
+    #[inline(never)]
+    fn claim_of_shared(name: &'static str, request: &Request<'_>, decided_at: u64, limiter_id: LimiterId) -> Claim {
+        Claim::new(
+            ReceiptTerms { limiter_id, on_error: OnError::default(), deadline: None },
+            OwnedRequest::copy_all(&[*request]),
+            RefundInfo::from_store(decided_at),
+            &[name],
+        )
     }
 }
 
@@ -388,6 +406,15 @@ impl fmt::Debug for Allowed {
 }
 
 impl Details {
+    /// The details of the memory store's reply to a single request.
+    #[inline]
+    fn from_memory(name: &'static str, request: &Request<'_>, reply: &MemoryReply) -> Self {
+        let Outcome { remaining, reset_at, .. } = reply.outcome;
+        let (reset_after, decided_at) = (reply.until(reset_at), reply.now.micros());
+        let (request_index, limit, source, is_shadow) = (0, request.limit, Source::Store, false);
+        Self { name, request_index, limit, remaining, reset_after, decided_at, source, is_shadow }
+    }
+
     /// The details of a request that nothing has decided.
     #[inline]
     fn of_request(name: &'static str, request_index: u16, limit: Limit) -> Self {

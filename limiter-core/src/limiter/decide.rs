@@ -61,16 +61,16 @@ impl Inside {
         Ok(denied)
     }
 
-    /// Decides about one request of a direct call by the memory store.
+    /// Decides about one request of a direct call by the memory store. It has no rule, and so no block.
     #[inline(never)]
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
         let Inside { observers, limiter_id, .. } = self;
         let mut time = None;
         let decision = |reply: &MemoryReply| {
             time = Some(reply.now);
-            Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)))
+            Poll::Ready(Ok(Decision::from_unblocked(DIRECT_CALL, request, reply, *limiter_id)))
         };
-        let mut ready = store.decide_one(request, 0, decision);
+        let mut ready = store.decide_unblocked(request, 0, decision);
         if let Poll::Ready(Ok(decision)) = &mut ready {
             self.expose_key(decision, slice::from_ref(request));
             observers.decided(DecisionContext::direct(slice::from_ref(request)), decision, time);

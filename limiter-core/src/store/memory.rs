@@ -216,12 +216,7 @@ impl MemoryStore {
         shard.clear(&key_hash, limit.into());
     }
 
-    /// Decides one request, and returns what `use_reply` makes of the reply. The delay until the turn is at most
-    /// `max_wait` microseconds.
-    ///
-    /// `use_reply` runs under the lock and must be short. The unlock drains the store buffer, so the value that
-    /// `use_reply` built can be moved right after it. A value built after the unlock would stall on store-to-load
-    /// forwarding.
+    /// Decides one request as [`decide_unblocked`](Self::decide_unblocked) does, under the block of its rule.
     #[inline(always)]
     pub(crate) fn decide_one<R>(
         &self,
@@ -229,9 +224,25 @@ impl MemoryStore {
         max_wait: u64,
         use_reply: impl FnOnce(&MemoryReply) -> R,
     ) -> R {
-        if let Some(block) = request.block {
-            return use_reply(&self.decide_one_or_block(request, block, max_wait));
+        match request.block {
+            Some(block) => use_reply(&self.decide_one_or_block(request, block, max_wait)),
+            None => self.decide_unblocked(request, max_wait, use_reply),
         }
+    }
+
+    /// Decides one request without a look at blocks, and returns what `use_reply` makes of the reply. The delay until the
+    /// turn is at most `max_wait` microseconds.
+    ///
+    /// `use_reply` runs under the lock and must be short. The unlock drains the store buffer, so the value that
+    /// `use_reply` built can be moved right after it. A value built after the unlock would stall on store-to-load
+    /// forwarding.
+    #[inline(always)]
+    pub(crate) fn decide_unblocked<R>(
+        &self,
+        request: &Request<'_>,
+        max_wait: u64,
+        use_reply: impl FnOnce(&MemoryReply) -> R,
+    ) -> R {
         let encoding = self.hashed_encoding(request.key, request.limit);
         let key_hash = self.key_hash(&encoding);
         let input = move |now| AlgorithmInput { max_wait, ..self.input(request.limit, request.cost, 0, now) };

@@ -20,7 +20,7 @@ impl MemoryStore {
         if let Some(end) = self.blocked_keys.end(request.key, block, now, true) {
             return MemoryReply::blocked(0, end, now, None);
         }
-        let reply = self.decide_one(&Request { block: None, ..*request }, max_wait, |reply| *reply);
+        let reply = self.decide_unblocked(request, max_wait, |reply| *reply);
         // The permits of a shared counter are those of other keys too.
         if !begins_block(&reply.outcome) || reply.is_shared {
             return reply;
