@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use limiter_syntax::{Piece, pieces};
 use rate_limited::{Algorithm, Error, ErrorKind, Instance, Key, Layout, Limit, Limiter, Mode, Rule, RuleSet};
 use serde_json::Value;
@@ -183,9 +184,8 @@ fn mode(name: &str) -> Option<Mode> {
 }
 
 fn algorithm(name: &str) -> Option<Algorithm> {
-    use AlgorithmName::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
-    let all = [SlidingWindow, FixedWindow, SlidingCounter, TokenBucket, LeakyBucket];
-    all.into_iter().find(|algorithm| algorithm.name() == name).map(AlgorithmName::algorithm)
+    let found = AlgorithmName::value_variants().iter().find(|algorithm| algorithm.name() == name)?;
+    Some(found.algorithm())
 }
 
 /// Returns a limiter for people: its host and its process.

@@ -98,17 +98,15 @@ impl Target {
         let has_limits = |found: &RuleInForce| !found.limits().is_empty() || !found.plans().is_empty();
         let is_known = limiter.rules().iter().any(|found| found.name() == rule && has_limits(found));
         // The source has them, and so have the limiters that live. A user without their permissions writes the limit.
-        if arguments.rules.is_none()
-            && !is_known
-            && let Ok(fleet) = Fleet::read(&limiter).await
-        {
-            let live = fleet.rules().filter_map(|(name, live)| Some((name, live.in_most()?)));
-            limiter = live.fold(builder(), |builder, (name, rule)| builder.rule(name, rule)).connect().await?;
+        let fleet = if arguments.rules.is_none() && !is_known { Fleet::read(&limiter).await.ok() } else { None };
+        if let Some(live) = fleet.as_ref().and_then(|fleet| fleet.rule(rule)?.in_most()) {
+            limiter = builder().rule(rule, live).connect().await?;
             limiter.set_rules(rules_alone(&text)?)?;
         }
         let in_force = limiter.rules();
         let Some(found) = in_force.iter().find(|candidate| candidate.name() == rule) else {
-            let remedy = match suggestion::nearest(rule, in_force.iter().map(|rule| rule.name())) {
+            let live = fleet.iter().flat_map(Fleet::rules).map(|(name, _)| name);
+            let remedy = match suggestion::nearest(rule, in_force.iter().map(|rule| rule.name()).chain(live)) {
                 Some(name) => format!("write `{name}`"),
                 None => "`limiter rules list` shows the rules".to_owned(),
             };

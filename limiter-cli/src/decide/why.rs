@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rate_limited::{
-    Block, Decision, Key, Limit, LimitUsage, Limiter, Mode, Origin, Rule, RuleInForce, SharedRules, Source,
+    Block, Decision, Error, Key, Limit, LimitUsage, Limiter, Mode, Origin, Rule, RuleInForce, RuleSet, SharedRules,
+    Source,
 };
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, Item, value};
@@ -60,10 +61,9 @@ pub(crate) async fn why(arguments: &WhyArguments, connection: &Connection, outpu
     let rules: BTreeMap<_, _> =
         names.iter().filter_map(|name| Some((name.as_str(), of_limiters(&fleet, name)?))).collect();
     let shared = shared_beside(toml, &rules, &fleet, &key);
-    let builder = rules.iter().fold(connection.builder(), |builder, (name, rule)| builder.rule(*name, rule.clone()));
-    let limiter = builder.connect().await?;
-    let of_limiters = rules.iter().fold(Limiter::builder(), |builder, (name, rule)| builder.rule(*name, rule.clone()));
-    let of_limiters = of_limiters.build()?;
+    let set = rules.iter().fold(RuleSet::new(), |set, (name, rule)| set.rule(*name, rule.clone()));
+    let limiter = connection.builder().rules(set.clone()).connect().await?;
+    let without_shared = Limiter::builder().rules(set).build()?;
     if let Err(error) = shared.and_then(|shared| limiter.set_rules(shared)) {
         output.warn(format_args!("version {} of the shared rules is left out: {error}", published.version));
     }
@@ -71,7 +71,7 @@ pub(crate) async fn why(arguments: &WhyArguments, connection: &Connection, outpu
     let in_force: BTreeMap<_, _> = limiter.rules().into_iter().map(|rule| (rule.name().to_owned(), rule)).collect();
     let mut states = Vec::new();
     for name in &names {
-        states.push(asked.state(name, in_force.get(name), &limiter, &of_limiters).await?);
+        states.push(asked.state(name, in_force.get(name), &limiter, &without_shared).await?);
     }
     let exit = if states.iter().any(|state| state.decision.is_denied()) { Exit::DENIED } else { Exit::SUCCESS };
     let versions = Versions { published: published.version, fleet: &fleet };
@@ -111,20 +111,16 @@ fn names(key: &Key, arguments: &WhyArguments, fleet: &Fleet, toml: &str) -> Resu
 
 /// Returns the rule that most limiters have. A peek under a rule with a block sees that of the key, whatever its length.
 fn of_limiters(fleet: &Fleet, name: &str) -> Option<Rule> {
-    let rule = fleet.rule(name)?.in_most()?;
-    let has_window = fleet.rule(name)?.by_limiters()?.0.limits.iter().any(|limit| !limit.is_concurrent());
+    let live = fleet.rule(name)?;
+    let (rule, (most, _)) = (live.in_most()?, live.by_limiters()?);
+    let has_window = most.limits.iter().any(|limit| !limit.is_concurrent());
     let any = Block::new(Duration::from_millis(1)).ok().filter(|_| has_window);
     Some(any.map_or(rule.clone(), |any| rule.block(any)))
 }
 
 /// Returns the shared rules for a limiter that has these `rules` already, with what they have of the shared rules: their
 /// overrides and plans alone.
-fn shared_beside(
-    toml: &str,
-    rules: &BTreeMap<&str, Rule>,
-    fleet: &Fleet,
-    key: &Key,
-) -> Result<rate_limited::RuleSet, rate_limited::Error> {
+fn shared_beside(toml: &str, rules: &BTreeMap<&str, Rule>, fleet: &Fleet, key: &Key) -> Result<RuleSet, Error> {
     let Ok(mut document) = toml.parse::<DocumentMut>() else { return rules_alone(toml) };
     let tables = document.get_mut("rules").and_then(Item::as_table_like_mut);
     for (name, table) in tables.into_iter().flat_map(|tables| tables.iter_mut()) {
@@ -150,13 +146,13 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Returns the state of the key under a rule. `of_limiters` has no shared rules.
+    /// Returns the state of the key under a rule.
     async fn state(
         &self,
         name: &str,
         found: Option<&RuleInForce>,
         limiter: &Limiter,
-        of_limiters: &Limiter,
+        without_shared: &Limiter,
     ) -> Result<KeyState, Failure> {
         let (named, default) = (limiter.named(name).plan(self.plan), unlimited());
         let decision = named.peek(self.key, &default).await?;
@@ -164,7 +160,7 @@ impl Asked<'_> {
         let limits: Vec<_> = usage.into_iter().filter(|usage| usage.limit() != default).collect();
         let with_shared = named.limits_for(self.key, &default)?;
         let variants = self.fleet.rule(name).and_then(|live| live.by_limiters());
-        let is_same = with_shared == of_limiters.named(name).limits_for(self.key, &default)?;
+        let is_same = with_shared == without_shared.named(name).limits_for(self.key, &default)?;
         let has_plans = found.is_some_and(|rule| !rule.plans().is_empty());
         let origin = match (&variants, found.map(RuleInForce::origin)) {
             (Some((most, _)), _) if is_same => most.origin.clone(),

@@ -9,6 +9,7 @@ use crate::arguments::KeysArguments;
 use crate::failure::Failure;
 use crate::fleet::{Fleet, fits, parts};
 use crate::output::{Output, visible};
+use crate::suggestion;
 
 /// The most names of a text that are warned of.
 const MAX_WARNINGS: usize = 10;
@@ -29,7 +30,7 @@ pub(super) fn check(
         return Ok(());
     }
     let Some(live) = fleet.rule(name) else {
-        let similar = fleet.rules().map(|(live, _)| live).find(|live| is_misspelt(name, live));
+        let similar = fleet.rules().map(|(live, _)| live).find(|live| suggestion::is_misspelt(name, live));
         let similar = similar.filter(|_| is_new && !is_forced);
         return similar.map_or(Ok(()), |similar| {
             Err(Failure::usage(format!(
@@ -69,23 +70,6 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Returns whether a name is that of a rule but for its case, its punctuation or one letter.
-fn is_misspelt(name: &str, of_rule: &str) -> bool {
-    let letters = |text: &str| -> Vec<char> {
-        text.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-    };
-    let (name, of_rule) = (letters(name), letters(of_rule));
-    let same_start = name.iter().zip(&of_rule).take_while(|(one, other)| one == other).count();
-    let (name, of_rule) = (&name[same_start..], &of_rule[same_start..]);
-    let same_end = name.iter().rev().zip(of_rule.iter().rev()).take_while(|(one, other)| one == other).count();
-    // What differs: nothing, one letter on either side, or two neighbours that have changed places.
-    let (name, of_rule) = (&name[..name.len() - same_end], &of_rule[..of_rule.len() - same_end]);
-    match (name, of_rule) {
-        ([one, two], [first, second]) => one == second && two == first,
-        _ => name.len().max(of_rule.len()) <= 1 && same_start + same_end >= 3,
-    }
-}
-
 /// Warns of rules that no limiter has.
 pub(super) fn warn_of_unknown<'n>(fleet: &Fleet, names: impl Iterator<Item = &'n str>, output: &Output) {
     if fleet.is_known() {
@@ -95,29 +79,6 @@ pub(super) fn warn_of_unknown<'n>(fleet: &Fleet, names: impl Iterator<Item = &'n
                 "no limiter that lives has the rule `{}`: it changes nothing until one has",
                 visible(name)
             ));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_misspelt_by_its_case_its_punctuation_or_one_letter() {
-        for (name, of_rule, expected) in [
-            ("getid", "getId", true),
-            ("get-id", "getId", true),
-            ("getIds", "getId", true),
-            ("serch", "search", true),
-            ("saerch", "search", true),
-            ("user:{userid}", "user:{user_id}", true),
-            ("user:{user_id}:hourly", "user:{user_id}:daily", false),
-            ("user", "user:{user_id}", false),
-            ("a", "b", false),
-            ("reports", "search", false),
-        ] {
-            assert_eq!(is_misspelt(name, of_rule), expected, "{name}, {of_rule}");
         }
     }
 }

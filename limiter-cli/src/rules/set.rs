@@ -39,7 +39,7 @@ pub(super) async fn run(arguments: &SetArguments, publication: &Publication<'_>)
         None => format!("`{}` is a new rule", visible(name)),
     };
     // A mistyped name would leave the limit as it is.
-    let is_other_case = similar.is_some_and(|similar| letters(similar).eq(letters(name)));
+    let is_other_case = similar.is_some_and(|similar| suggestion::letters(similar).eq(suggestion::letters(name)));
     let risk = is_other_case.then_some("adds a rule whose name differs from another one only in case or punctuation");
     let stated = text.rule(name).and_then(|rule| rule.get("key")?.as_str());
     if let Some(fleet) = &publication.fleet {
@@ -73,11 +73,6 @@ pub(super) async fn run(arguments: &SetArguments, publication: &Publication<'_>)
         publication.output.note(format_args!("the override of `{}` is new", visible(name)));
     }
     publication.publish_after(&text.write(), risk).await
-}
-
-/// Returns the letters and digits of a name, in lower case.
-fn letters(name: &str) -> impl Iterator<Item = char> {
-    name.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase)
 }
 
 /// Checks that a key such as `user:{id}` has the parts that an override names.
