@@ -37,9 +37,9 @@ impl Limiter {
     ///
     /// It is a line of JSON for each rule, with its keys as templates, its limits, its mode and the level that they come
     /// from, such as `{"rule":"search","keys":["search:{user}"],"limits":["5/10s"],"mode":"enforce","origin":"attribute"}`.
-    /// A limit of another algorithm or layout than the default is an object, and so is one of expressions in the source. The last line may be `{"left_out":N}`: so many
-    /// rules had no place in 256 kB. `None` if the last limiter that had it has ended. The user needs the permissions
-    /// `~rl-live:* +get`, with the prefix in place of `rl`.
+    /// A limit of another algorithm or layout than the default is an object, and so is one of expressions in the source.
+    /// The last line may be `{"left_out":N}`: so many rules had no place in 256 kB. `None` if the last limiter that had it
+    /// has ended. The user needs the permissions `~rl-live:* +get`, with the prefix in place of `rl`.
     ///
     /// # Errors
     /// As for [`instances`](Self::instances).
