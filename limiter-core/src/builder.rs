@@ -19,6 +19,7 @@ mod build;
 mod connection;
 #[cfg(feature = "redis")]
 mod redis;
+mod instances;
 mod observers;
 mod slots;
 mod constructors;
@@ -26,6 +27,7 @@ mod constructors;
 mod rules_file;
 
 use connection::{ConnectionOptions, Store};
+use instances::InstancesOptions;
 #[cfg(feature = "redis")]
 use redis::RedisOptions;
 #[cfg(feature = "rules")]
@@ -61,7 +63,7 @@ pub struct Builder {
     busy_poll: Duration,
     prefix: String,
     max_keys: usize,
-    instances: u32,
+    instances: InstancesOptions,
     remember_denials: Duration,
     clock: Clock,
     receipt_secret: Option<Result<ReceiptSecret, Error>>,
@@ -87,7 +89,7 @@ impl Default for Builder {
             busy_poll: Duration::from_micros(100),
             prefix: "rl".to_owned(),
             max_keys: 1_000_000,
-            instances: 1,
+            instances: InstancesOptions::default(),
             remember_denials: Duration::from_secs(1),
             clock: Clock::default(),
             receipt_secret: None,
@@ -189,23 +191,6 @@ impl Builder {
     /// direct calls without a rule, and logs it.
     pub fn rules(mut self, rules: RuleSet) -> Self {
         self.rules = rules;
-        self
-    }
-
-    /// Sets the number of instances of the program that share each limit, 1 or more. Default: 1.
-    ///
-    /// It matters while the store is unavailable and for one window after that, when standby limiters decide. Each
-    /// instance then grants at most its share of a limit, so that together they stay within it. There are two
-    /// exceptions:
-    ///
-    /// - If a limit has fewer permits than there are instances, each instance grants one.
-    /// - Permits that an instance already held above its share when the store failed come on top, until their window is
-    ///   over.
-    ///
-    /// With 1 each instance grants the whole limit: N instances allow up to N times as much while the store is
-    /// unavailable.
-    pub fn instances(mut self, instances: u32) -> Self {
-        self.instances = instances;
         self
     }
 
@@ -373,6 +358,14 @@ impl Builder {
         Ok(store)
     }
 
+    /// Returns whether the limiter writes no heartbeats.
+    fn is_silent(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return !self.writes_heartbeats();
+        #[cfg(not(feature = "redis"))]
+        true
+    }
+
     /// Checks the options of this builder against their ranges.
     fn check(&self) -> Result<(), Error> {
         let Self { deadline, prefix, max_in_flight, busy_poll, max_keys, instances, .. } = self;
@@ -389,8 +382,8 @@ impl Builder {
             format!("`busy_poll` must be at most 1 ms, got {busy_poll:?}: leave it out for the default of 100 µs")
         } else if *max_keys == 0 {
             "`max_keys` must be at least 1, got 0: leave it out for the default of 1000000".to_owned()
-        } else if *instances == 0 {
-            "`instances` must be at least 1, got 0: leave it out for a program with one instance".to_owned()
+        } else if let Some(problem) = instances.problem(self.is_silent()) {
+            problem
         } else if *remember_denials > Duration::from_secs(60) {
             format!(
                 "`remember_denials` must be at most 60 s, got {remember_denials:?}: leave it out for the default of 1 s"

@@ -194,8 +194,7 @@ impl Guard {
         // must consult the standby limiter meanwhile.
         local.fail(requests.iter().copied());
         let reply = match (on_error, reservation) {
-            (OnError::Standby, Some(reservation)) => reservation,
-            (OnError::Standby, None) => local.decide_by_standby(requests, options),
+            (OnError::Standby, reservation) => local.decide_by_standby(requests, options, reservation),
             (OnError::Open, None) => {
                 local.record(requests);
                 return None;

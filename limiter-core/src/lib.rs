@@ -26,6 +26,7 @@ mod clock; // the only reader of the time that decides about limits
 mod block; // blocks of keys after a denial: the value, its arithmetic, and the blocked keys of this process
 mod until_done; // futures that end although their caller is dropped
 mod algorithm; // the arithmetic of one counter: pure, in whole numbers
+mod instances; // how many limiters share a limit while the store is away: a set number, or those that live
 
 // What decides about permits.
 mod request; // requests to a store and its replies, and the permits of requests on one counter

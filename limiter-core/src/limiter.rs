@@ -1,7 +1,6 @@
 //! The limiter: a store with its failure policy, rules and observers.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -9,6 +8,7 @@ use crate::clock::Clock;
 use crate::concurrency::{SlotOptions, SlotTable};
 use crate::decision::receipt::LimiterId;
 use crate::guard::Guard;
+use crate::instances::Instances;
 use crate::limiter::wait_queue::WaitQueues;
 use crate::metrics::RulesRefused;
 use crate::observer::Observers;
@@ -99,8 +99,8 @@ pub(crate) struct Inside {
     /// Made by the first call that needs a slot.
     pub(crate) slots: OnceLock<Arc<SlotTable>>,
     pub(crate) slot_options: SlotOptions,
-    /// The number of instances of the program that share each limit.
-    pub(crate) instances: NonZeroU32,
+    /// The instances that share each limit.
+    pub(crate) instances: Instances,
     pub(crate) limiter_id: LimiterId,
     /// The ids of the limiter in the parents of this process.
     pub(crate) parents: Vec<LimiterId>,

@@ -142,8 +142,19 @@ impl Local {
         self.standby.record(requests);
     }
 
-    /// Decides a failed call by the standby limiter.
-    pub(crate) fn decide_by_standby(&self, requests: &[Request<'_>], options: &CallOptions) -> DecisionReply {
+    /// Decides a failed call by the standby limiter, which may have reserved its permits while it was sent.
+    pub(crate) fn decide_by_standby(
+        &self,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+        reservation: Option<DecisionReply>,
+    ) -> DecisionReply {
+        match reservation {
+            Some(reservation) if self.standby.has_whole_limits() => return reservation,
+            // The whole limit may have been checked for it.
+            Some(reservation) => self.release(requests, &reservation),
+            None => {}
+        }
         if !options.wants_reports {
             return self.standby.decide(requests, options.max_wait).into();
         }

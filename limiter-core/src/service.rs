@@ -253,7 +253,7 @@ impl UndecidedRequest {
 /// Returns the rules of a limiter and of the program with their limits, a line of JSON for each. It has no overrides.
 #[must_use]
 pub fn inventory(limiter: &Limiter) -> String {
-    limiter.inside().rules.inventory().lines().flat_map(|line| [line, "\n".to_owned()]).collect()
+    limiter.inside().rules.inventory().rules().flat_map(|rule| [rule.line, "\n".to_owned()]).collect()
 }
 
 /// Returns the rule of a permit. It lives until the process ends.

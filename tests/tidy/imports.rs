@@ -21,6 +21,7 @@ const ORDER: &[&str] = &[
     "block",
     "until_done",
     "algorithm",
+    "instances",
     "request",
     "receipt",
     "usage",

@@ -1,7 +1,6 @@
 //! The construction of a limiter from its options.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 #[cfg(feature = "test-util")]
 use std::time::Duration;
@@ -11,6 +10,7 @@ use crate::builder::Builder;
 use crate::builder::connection::Store;
 use crate::decision::receipt::LimiterId;
 use crate::guard::{Guard, RemoteStore};
+use crate::instances::Instances;
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{Backend, Inside};
 use crate::local::LocalOptions;
@@ -66,7 +66,8 @@ impl Recipe {
     /// Makes what the limiter has in this process. A store on Redis starts at its first call. `parents` are the ids of the
     /// limiter in the parents of this process.
     fn inside(self: Arc<Self>, rules: RuleTable, parents: Vec<LimiterId>) -> Inside {
-        let (backend, overflows) = self.backend(&rules, !parents.is_empty());
+        let instances = self.options.new_instances();
+        let (backend, overflows) = self.backend(&rules, !parents.is_empty(), &instances);
         let Builder { ref observers, exposes_keys, ref clock, .. } = self.options;
         let mut observers = observers.clone();
         observers.attach_overflow(overflows);
@@ -85,7 +86,7 @@ impl Recipe {
             open_calls: OnceLock::new(),
             slots: OnceLock::new(),
             slot_options: self.options.slots.clone(),
-            instances: NonZeroU32::new(self.options.instances).unwrap_or(NonZeroU32::MIN),
+            instances,
             limiter_id: LimiterId::next(),
             parents,
             built_at: SystemTime::now(),
@@ -111,6 +112,7 @@ impl Recipe {
         &self,
         #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "of heartbeats"))] rules: &RuleTable,
         is_in_child: bool,
+        instances: &Instances,
     ) -> (Backend, Arc<Overflows>) {
         let options = &self.options;
         let memory = || MemoryStore::new(options.max_keys, options.clock.clone(), Source::Store);
@@ -121,20 +123,20 @@ impl Recipe {
                 (Backend::Memory(store), overflows)
             }
             StoreRecipe::Failing(error) => {
-                let local = options.local_options(1, is_in_child);
+                let local = options.local_options(1, is_in_child, instances);
                 let guard = Guard::new(RemoteStore::Failing(error.clone()), local.new_local());
                 (Backend::Guarded(guard), local.overflows)
             }
             #[cfg(feature = "test-util")]
             StoreRecipe::Slow(delay) => {
-                let (memory, local) = (memory(), options.local_options(1, is_in_child).new_local());
+                let (memory, local) = (memory(), options.local_options(1, is_in_child, instances).new_local());
                 let (overflows, clock) = (memory.overflows(), options.clock.clone());
                 let store = SlowStore { delay: *delay, deadline: options.deadline, clock, memory };
                 (Backend::Guarded(Guard::new(RemoteStore::Slow(Box::new(store)), local)), overflows)
             }
             #[cfg(feature = "redis")]
             StoreRecipe::Redis(endpoint, secret) => {
-                options.redis_backend(endpoint, secret.as_ref(), rules, is_in_child)
+                options.redis_backend(endpoint, secret.as_ref(), rules, is_in_child, instances)
             }
         }
     }
@@ -200,9 +202,18 @@ impl Builder {
         Recipe::limiter(self, StoreRecipe::Slow(delay), rules)
     }
 
+    /// The instances that share each limit, of which nothing was heard yet.
+    fn new_instances(&self) -> Instances {
+        #[cfg(feature = "redis")]
+        let interval = self.heartbeat_interval();
+        #[cfg(not(feature = "redis"))]
+        let interval = std::time::Duration::ZERO;
+        Instances::new(self.instances.setting(), interval)
+    }
+
     /// The options of the local state beside a store with this number of slots.
-    pub(super) fn local_options(&self, slots: u16, is_in_child: bool) -> LocalOptions {
-        let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
+    pub(super) fn local_options(&self, slots: u16, is_in_child: bool, instances: &Instances) -> LocalOptions {
+        let instances = instances.clone();
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
         let standby = StandbyConfig { max_keys, instances, slots, is_in_child };
         let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());

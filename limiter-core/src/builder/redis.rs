@@ -12,11 +12,12 @@ use crate::builder::Builder;
 use crate::builder::connection::{Store, Target, config_error};
 use crate::guard::{Guard, RemoteStore};
 use crate::health::HealthState;
+use crate::instances::Instances;
 use crate::limiter::Backend;
 use crate::metrics::{self, StoreUp};
 use crate::overflow::Overflows;
 use crate::rule::RuleTable;
-use crate::store::redis::{Endpoint, Options, PresenceOptions, Provider, RedisStore, Secret};
+use crate::store::redis::{Endpoint, HEARTBEAT_INTERVAL, Options, PresenceOptions, Provider, RedisStore, Secret};
 use crate::{Credentials, Error, Limiter};
 
 /// The options that only a store on Redis has.
@@ -309,10 +310,19 @@ impl fmt::Debug for RedisOptions {
 // The store of a limiter, and its start.
 
 impl Builder {
-    fn presence_options(&self, rules: &RuleTable) -> PresenceOptions {
-        let RedisOptions { is_silent, heartbeat_interval, .. } = &self.redis;
-        let inventory = if *is_silent { None } else { Some(Arc::new(rules.inventory()) as _) };
-        PresenceOptions::new(inventory, *heartbeat_interval)
+    /// Returns whether a limiter on Redis writes heartbeats.
+    pub(super) fn writes_heartbeats(&self) -> bool {
+        !self.redis.is_silent
+    }
+
+    /// The usual time between two heartbeats.
+    pub(super) fn heartbeat_interval(&self) -> Duration {
+        self.redis.heartbeat_interval.unwrap_or(HEARTBEAT_INTERVAL)
+    }
+
+    fn presence_options(&self, rules: &RuleTable, instances: Instances) -> PresenceOptions {
+        let inventory = if self.writes_heartbeats() { Some(Arc::new(rules.inventory()) as _) } else { None };
+        PresenceOptions::new(inventory, self.heartbeat_interval(), instances)
     }
 
     /// Makes a store that is not started yet.
@@ -322,8 +332,9 @@ impl Builder {
         secret: Option<&Secret>,
         rules: &RuleTable,
         is_in_child: bool,
+        instances: &Instances,
     ) -> (Backend, Arc<Overflows>) {
-        let options = self.local_options(endpoint.slots(), is_in_child);
+        let options = self.local_options(endpoint.slots(), is_in_child, instances);
         let (local, overflows) = (options.new_local(), options.overflows);
         let mut health_observers = self.health_observers.clone();
         let store_up = StoreUp::new(HealthState::Connecting);
@@ -340,7 +351,7 @@ impl Builder {
             clock: self.clock.clone(),
             local: Arc::clone(&local),
             health_observers: Arc::new(health_observers),
-            presence: self.presence_options(rules),
+            presence: self.presence_options(rules, instances.clone()),
         };
         let store = Box::new(RedisStore::new(endpoint.clone_without_state(), options));
         let guard = Guard::new(RemoteStore::Redis(store), local).with_store_up(store_up);

@@ -43,11 +43,11 @@ impl SlotOutbox for FailingOutbox {
 
 #[cfg(all(test, feature = "test-util", not(limiter_loom)))]
 mod tests {
-    use std::num::NonZeroU32;
 
     use super::*;
     use crate::clock::ManualClock;
     use crate::concurrency::{QueuedOutcome, SharedSlots, SlotClaim, SlotOptions, SlotTable};
+    use crate::instances::Instances;
     use crate::{ErrorKind, Key};
 
     /// Its look was never ordered: an earlier one was, which did not come.
@@ -56,7 +56,7 @@ mod tests {
         let manual = ManualClock::new();
         let clock = Clock::Manual(manual.clone());
         let outbox = FailingOutbox { error: Error::new(ErrorKind::Unavailable, "no"), clock: clock.clone() };
-        let store = SharedSlots::new(Box::new(outbox), SlotOptions::default(), None, NonZeroU32::MIN);
+        let store = SharedSlots::new(Box::new(outbox), SlotOptions::default(), None, Instances::set(1));
         let slots = SlotTable::new(clock, Some(store)).slots_of(&Key::new("a"));
         for _ in 0..3 {
             let queued = slots.queue(SlotClaim::ONE, false).expect("a store to ask");

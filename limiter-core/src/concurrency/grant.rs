@@ -121,7 +121,7 @@ const SLOT_TIME_UNIT: Duration = Duration::from_millis(10);
 
 impl SlotGrant {
     /// `failed_at` is the instant of the store's last failure.
-    pub(crate) fn new(slot_time: Duration, instances: NonZeroU32, failed_at: Moment) -> Self {
+    pub(crate) fn new(slot_time: Duration, failed_at: Moment) -> Self {
         let slot_time = SLOT_TIME_UNIT * u32::from(slot_time_units(slot_time));
         Self {
             slot_time,
@@ -146,7 +146,7 @@ impl SlotGrant {
             least: 0,
             generation: 0,
             unsure_until: failed_at.after(slot_time),
-            instances,
+            instances: NonZeroU32::MIN,
         }
     }
 
@@ -161,6 +161,16 @@ impl SlotGrant {
 
     pub(super) fn is_unused(&self) -> bool {
         self.held == 0 && self.in_flight.is_none() && !self.has_mark
+    }
+
+    /// Sets the number of instances that have a share each, for calls by shares from now on.
+    pub(super) fn set_instances(&mut self, instances: NonZeroU32) {
+        self.instances = instances;
+    }
+
+    /// Returns whether the store may not know of calls of other processes.
+    pub(super) fn is_unsure(&self, now: Moment) -> bool {
+        now < self.unsure_until
     }
 
     /// The slots of this process while the store fails: its share, at least one.
@@ -183,7 +193,7 @@ impl SlotGrant {
     /// calls that others run, this process's share is a limit of calls by shares too.
     pub(super) fn allows(&self, now: Moment, max: u16, running: u32, is_by_share: bool) -> bool {
         let is_within_share = || !is_by_share || running <= self.standby_share(max);
-        running <= self.allow && now < self.end && (now >= self.unsure_until || is_within_share())
+        running <= self.allow && now < self.end && (!self.is_unsure(now) || is_within_share())
     }
 
     /// Notes the start of a call, and returns the generation of its slots.

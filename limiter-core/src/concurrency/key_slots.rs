@@ -2,6 +2,7 @@
 //!
 //! It reads no clock and sends nothing, so a simulation can drive it.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::grant::{SlotDemand, SlotGrant};
@@ -111,6 +112,13 @@ impl<C> KeySlots<C> {
         }
         self.max = max;
         (self.queue.is_empty() && self.may_start(now, claim)).then(|| self.start(now, claim.cost))
+    }
+
+    /// Sets the number of instances that have a share each, while the store may not know of calls of others.
+    pub(crate) fn set_instances(&mut self, now: Moment, instances: impl FnOnce() -> NonZeroU32) {
+        if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_unsure(now)) {
+            grant.set_instances(instances());
+        }
     }
 
     /// Starts a call that the store could not decide, within this process's share.
@@ -263,7 +271,6 @@ impl<C> KeySlots<C> {
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests {
-    use std::num::NonZeroU32;
 
     use super::*;
 
@@ -368,7 +375,7 @@ mod tests {
     }
 
     fn new_slots<C>() -> KeySlots<C> {
-        KeySlots::new(Some(SlotGrant::new(Duration::from_secs(10), NonZeroU32::MIN, Moment::PAST)))
+        KeySlots::new(Some(SlotGrant::new(Duration::from_secs(10), Moment::PAST)))
     }
 
     fn reply(granted: u16, in_use: u32) -> SlotReply {

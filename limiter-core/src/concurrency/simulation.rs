@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use limiter_testkit::Random;
@@ -461,7 +460,7 @@ impl SlotEvent {
 }
 
 fn new_slots() -> KeySlots<usize> {
-    KeySlots::new(Some(SlotGrant::new(Duration::from_micros(SLOT_TIME), NonZeroU32::MIN, Moment::PAST)))
+    KeySlots::new(Some(SlotGrant::new(Duration::from_micros(SLOT_TIME), Moment::PAST)))
 }
 
 fn moment(micros: u64) -> Moment {

@@ -18,9 +18,10 @@ use super::message::{MessageState, SlotHolder, SlotMessage, SlotProcessId, SlotR
 use super::options::{LostSlots, SlotOptions};
 use super::slot_queue::SlotClaim;
 use crate::clock::{Clock, Moment};
+use crate::instances::Instances;
 use crate::sync::process::Process;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::{Error, ErrorKind, Key, metrics};
+use crate::{Error, ErrorKind, Key, Limit, metrics};
 
 /// The part that all keys of a limiter have in common.
 pub(super) struct SlotTerms {
@@ -35,8 +36,8 @@ pub(crate) struct SharedSlots {
     pub(crate) options: SlotOptions,
     /// Reports have their key, as this function shows it.
     pub(crate) shown_key: Option<ShownKey>,
-    /// The number of instances, which have a share each while the store fails.
-    pub(crate) instances: NonZeroU32,
+    /// The instances that have a share each while the store fails.
+    pub(crate) instances: Instances,
     id: Mutex<SlotProcessId>,
     /// The number of the next message.
     next_number: AtomicU32,
@@ -113,7 +114,7 @@ impl SharedSlots {
         outbox: Box<dyn SlotOutbox>,
         options: SlotOptions,
         shown_key: Option<ShownKey>,
-        instances: NonZeroU32,
+        instances: Instances,
     ) -> Self {
         Self {
             outbox,
@@ -142,7 +143,13 @@ impl SharedSlots {
     /// The slots of a key that this process has not used yet.
     fn new_grant(&self) -> SlotGrant {
         let failed_at = Moment::PAST.after(Duration::from_micros(self.failed_at.load(Ordering::Relaxed)));
-        SlotGrant::new(self.options.slot_time, self.instances, failed_at)
+        SlotGrant::new(self.options.slot_time, failed_at)
+    }
+
+    /// The instances that have a share each of the slots of a key.
+    fn instances_of(&self, key: &Key) -> NonZeroU32 {
+        // The number of slots does not matter.
+        Limit::concurrent(1).map_or(NonZeroU32::MIN, |limit| self.instances.sharing(key, &limit))
     }
 
     fn note_failure(&self, now: Moment) {
@@ -263,6 +270,9 @@ impl SlotsOfKey {
     ) -> T {
         let now = self.terms.now();
         let (mut state, mut outcomes) = (lock(&self.state), Vec::new());
+        if let Some(store) = &self.terms.store {
+            state.slots.set_instances(now, || store.instances_of(&self.key));
+        }
         let changed = change(&mut state.slots, now, &mut outcomes);
         self.order_look(now, state);
         for (call, outcome) in outcomes {

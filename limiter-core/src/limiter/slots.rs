@@ -87,7 +87,7 @@ impl Inside {
         let Backend::Guarded(guard) = &self.backend else { return None };
         let outbox = guard.slot_outbox(&self.clock)?;
         let shown_key = self.exposes_keys.then(|| guard.shown_key());
-        Some(SharedSlots::new(outbox, self.slot_options.clone(), shown_key, self.instances))
+        Some(SharedSlots::new(outbox, self.slot_options.clone(), shown_key, self.instances.clone()))
     }
 
     /// Takes slots that are free, for a direct call while no rule has settings. `None` leaves the call to

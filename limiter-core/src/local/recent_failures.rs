@@ -20,6 +20,15 @@ pub(crate) struct RecentFailures {
     keys: Box<[AtomicU64]>,
 }
 
+/// What has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RecentFailure {
+    /// Calls alone, such as one that was late. The server has its counters.
+    Calls,
+    /// The server, which may have lost its counters.
+    Server,
+}
+
 /// The slots of a failed server.
 pub(crate) type Slots = [RangeInclusive<u16>];
 
@@ -54,19 +63,20 @@ impl RecentFailures {
         record(&self.latest, now);
     }
 
-    /// Returns whether the store failed for any of these requests within the time for which its permits count: for a limit of
-    /// the calendar since the start of its present period. The clock and the starts are read only if it has failed before.
-    pub(crate) fn any_within_window(
+    /// Returns the greatest failure of the store for any of these requests within the time for which its permits count: for a
+    /// limit of the calendar since the start of its present period. The clock and the starts are read only if it has failed
+    /// before.
+    pub(crate) fn within_window(
         &self,
         requests: SlottedRequests<'_>,
         now: impl FnOnce() -> u64,
         period_start: impl Fn(&Request<'_>) -> Option<u64>,
-    ) -> bool {
+    ) -> Option<RecentFailure> {
         if self.latest.load(Ordering::Acquire) == NEVER {
-            return false;
+            return None;
         }
         let now = now();
-        requests.iter().any(|(request, slot)| {
+        let failure = |(request, slot): (&Request<'_>, u16)| {
             let period_start = LazyCell::new(|| period_start(request));
             let is_recent = |failed_at: &AtomicU64| match (failed_at.load(Ordering::Acquire), request.limit) {
                 (NEVER, _) => false,
@@ -75,8 +85,13 @@ impl RecentFailures {
                 }
                 (failed_at, limit) => failed_at.saturating_add(limit.memory_millis()) > now,
             };
-            is_recent(&self.latest) && (is_recent(self.slot_failure(slot)) || is_recent(self.key_failure(request)))
-        })
+            if !is_recent(&self.latest) {
+                return None;
+            }
+            let of_server = is_recent(self.slot_failure(slot)).then_some(RecentFailure::Server);
+            of_server.or_else(|| is_recent(self.key_failure(request)).then_some(RecentFailure::Calls))
+        };
+        requests.iter().filter_map(failure).max()
     }
 
     /// Returns whether the server of any of these requests has failed since an instant in milliseconds. It may then

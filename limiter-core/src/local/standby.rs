@@ -1,19 +1,21 @@
 //! The standby limiter: a memory store in this process that mirrors the permits which the shared store grants.
 
-use std::num::NonZeroU32;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Limit;
 #[cfg(all(test, feature = "redis", feature = "test-util", not(limiter_loom)))]
 use crate::Source;
 use crate::clock::Clock;
-use crate::local::recent_failures::{RecentFailures, Slots};
+use crate::instances::Instances;
+use crate::local::recent_failures::{RecentFailure, RecentFailures, Slots};
 use crate::overflow::Overflows;
 use crate::request::settlement::{self, CounterChange};
-use crate::request::{DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, sharing, without_blocks};
+use crate::request::{DecisionReply, PerRequest, Request, SlottedRequests, StoreReply, without_blocks};
 use crate::store::memory::MemoryStore;
+use part::Part;
+
+mod part;
 
 /// The limiter that decides while the store cannot.
 ///
@@ -27,15 +29,14 @@ use crate::store::memory::MemoryStore;
 /// windows follow the server's clock. Its `remaining`, `retry_after` and `reset_after` for them are those of the log.
 ///
 /// If several instances share a limit, each standby limiter grants at most its share, so that together they stay within
-/// the limit. Nothing is written back to the store. The mirror stamps a permit when the store's reply arrives, so its
+/// the limit. After the failure of a call alone, beside a server that is well, it checks the whole limit. Nothing is written back to the store. The mirror stamps a permit when the store's reply arrives, so its
 /// stamp is never older than the store's.
 #[derive(Debug)]
 pub(crate) struct Standby {
     mirror: MemoryStore,
     clock: Clock,
     recent_failures: RecentFailures,
-    /// Instances that share each limit.
-    instances: NonZeroU32,
+    instances: Instances,
     /// The time of its creation in a child of `fork`, in microseconds of the clock: it has no record of older permits. 0 in
     /// any other process.
     began_at: u64,
@@ -46,8 +47,7 @@ pub(crate) struct Standby {
 pub(crate) struct StandbyConfig {
     /// Keys that have counters of their own.
     pub(crate) max_keys: usize,
-    /// Instances that share each limit.
-    pub(crate) instances: NonZeroU32,
+    pub(crate) instances: Instances,
     /// Slots of the store's cluster; 1 for a single server.
     pub(crate) slots: u16,
     /// The process is a child of the one that built the limiter.
@@ -68,63 +68,34 @@ impl Standby {
             mirror,
             clock,
             recent_failures: RecentFailures::new(config.slots),
-            instances: config.instances,
+            instances: config.instances.clone(),
             began_at,
         }
     }
 
-    /// Decides by the mirror, with this instance's share of each limit.
+    /// Decides by the mirror about a call that the store has failed, with this instance's share of each limit.
     pub(crate) fn decide(&self, requests: &[Request<'_>], max_wait: Duration) -> StoreReply {
-        self.with_shares(requests, |requests| self.mirror.decide_within(requests, max_wait))
+        self.decide_by(Part::Share, requests, max_wait)
     }
 
     /// Decides by the mirror about several requests. Adds the report of each.
     pub(crate) fn decide_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
-        self.with_shares(requests, |requests| self.mirror.decide_each(requests, per_request))
+        self.decide_each_by(Part::Share, requests, per_request)
     }
 
     /// Decides by the mirror without taking permits.
     pub(crate) fn peek(&self, requests: &[Request<'_>]) -> StoreReply {
-        self.with_shares(requests, |requests| self.mirror.peek(requests))
+        self.with_part(Part::Share, requests, |requests| self.mirror.peek(requests))
     }
 
     /// Decides by the mirror about several requests without taking permits. Adds the report of each.
     pub(crate) fn peek_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
-        self.with_shares(requests, |requests| self.mirror.peek_each(requests, per_request))
+        self.with_part(Part::Share, requests, |requests| self.mirror.peek_each(requests, per_request))
     }
 
-    /// Calls `decide` for the requests with this instance's share of their limits.
-    fn with_shares(&self, requests: &[Request<'_>], decide: impl FnOnce(&[Request<'_>]) -> StoreReply) -> StoreReply {
-        if self.instances == NonZeroU32::MIN {
-            return decide(requests);
-        }
-        // A block holds here too. A denial by this instance's share begins none, and one by the whole limit does.
-        let has_block = requests.iter().any(|request| request.block.is_some());
-        if has_block
-            && self.mirror.blocked(requests, false).is_none()
-            && self.mirror.peek(&without_blocks(requests)).allowed
-        {
-            return self.by_shares(&without_blocks(requests), decide);
-        }
-        self.by_shares(requests, decide)
-    }
-
-    fn by_shares(&self, requests: &[Request<'_>], decide: impl FnOnce(&[Request<'_>]) -> StoreReply) -> StoreReply {
-        let reply = decide(&self.shares(requests));
-        let fits = |request: &Request<'_>| request.cost <= request.limit.max_cost();
-        match (reply.allowed, reply.retry_after) {
-            // The cost exceeds the share but not the limit: the store may allow the call once it is back.
-            (false, None) if requests[..sharing::enforced(requests)].iter().all(fits) => {
-                StoreReply { retry_after: Some(UNKNOWN_RETRY_AFTER), ..reply }
-            }
-            _ => reply,
-        }
-    }
-
-    /// The requests with this instance's share of their limits.
-    fn shares<'a>(&self, requests: &[Request<'a>]) -> Vec<Request<'a>> {
-        let share = |limit: Limit| limit.share_of(self.instances);
-        requests.iter().map(|request| Request { limit: share(request.limit), ..*request }).collect()
+    /// Returns whether each limit is this instance's alone.
+    pub(crate) fn has_whole_limits(&self) -> bool {
+        self.instances.is_one()
     }
 
     /// Records permits that the standby limiter did not grant. Returns their stamp.
@@ -136,9 +107,13 @@ impl Standby {
     pub(crate) fn change(&self, changes: &[CounterChange<'_>], stamp: u64) -> DecisionReply {
         // A child of `fork` has no record of the older permits of its parent.
         let stamp = if stamp >= self.began_at { stamp } else { 0 };
-        let shares = self.shares(&settlement::charged(changes));
-        let shares: Vec<_> =
-            changes.iter().zip(shares).map(|(change, charged)| CounterChange { charged, ..*change }).collect();
+        let charged = settlement::charged(changes);
+        let shares = self.parts(Part::Share, &charged);
+        let shares: Vec<_> = changes
+            .iter()
+            .zip(shares.iter())
+            .map(|(change, charged)| CounterChange { charged: *charged, ..*change })
+            .collect();
         self.mirror.change(&shares, stamp)
     }
 
@@ -178,9 +153,6 @@ impl Standby {
     }
 }
 
-/// The `retry_after` of a denial for which no exact value is known.
-const UNKNOWN_RETRY_AFTER: Duration = Duration::from_secs(1);
-
 impl Standby {
     /// Records that the server of these slots failed, and may have lost their counters.
     pub(crate) fn server_failed(&self, slots: &Slots) {
@@ -212,7 +184,7 @@ impl Standby {
         requests: SlottedRequests<'_>,
         max_wait: Duration,
     ) -> Result<Option<StoreReply>, StoreReply> {
-        self.reserve_by(requests, |requests| self.decide(requests, max_wait))
+        self.reserve_by(requests, |part, requests| self.decide_by(part, requests, max_wait))
     }
 
     /// Reserves the permits of a call about several requests, and adds the report of each.
@@ -224,26 +196,25 @@ impl Standby {
         requests: SlottedRequests<'_>,
         per_request: &mut PerRequest,
     ) -> Result<Option<StoreReply>, StoreReply> {
-        self.reserve_by(requests, |requests| self.decide_each(requests, per_request))
+        self.reserve_by(requests, |part, requests| self.decide_each_by(part, requests, per_request))
     }
 
     fn reserve_by(
         &self,
         requests: SlottedRequests<'_>,
-        decide: impl FnOnce(&[Request<'_>]) -> StoreReply,
+        decide: impl FnOnce(Part, &[Request<'_>]) -> StoreReply,
     ) -> Result<Option<StoreReply>, StoreReply> {
-        if !self.is_consulted(requests) {
-            return Ok(None);
-        }
+        let Some(failure) = self.recent_failure(requests) else { return Ok(None) };
         // A block holds here too. A denial by this instance's share begins none: the store decides.
         let blocked = self.mirror.blocked(requests.requests, false);
-        let reply = blocked.unwrap_or_else(|| decide(&without_blocks(requests.requests)));
+        let reply = blocked.unwrap_or_else(|| decide(Part::after(failure), &without_blocks(requests.requests)));
         if reply.allowed { Ok(Some(reply)) } else { Err(reply) }
     }
 
     /// Returns the standby limiter's denial, if it is consulted. Reserves nothing.
     pub(crate) fn peek_denial(&self, requests: SlottedRequests<'_>) -> Option<StoreReply> {
-        let reply = self.is_consulted(requests).then(|| self.peek(requests.requests))?;
+        let part = Part::after(self.recent_failure(requests)?);
+        let reply = self.with_part(part, requests.requests, |requests| self.mirror.peek(requests));
         (!reply.allowed).then_some(reply)
     }
 
@@ -271,11 +242,9 @@ impl Standby {
                 Ok(0)
             }
             None if reply.allowed => {
-                // A denial here is one of the mirror alone, and blocks no key.
-                let own = self.decide(&without_blocks(requests.requests), max_wait);
-                let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };
+                let stamp = self.count_granted(requests, max_wait);
                 self.follow_described_period(requests.requests, reply);
-                stamp.ok_or(own)
+                stamp
             }
             None => Ok(0),
         }
@@ -300,32 +269,52 @@ impl Standby {
     ///
     /// Returns the mirror's stamp of all their permits; `None` if the standby limiter is consulted and denies the sum.
     pub(crate) fn reconcile_batch(&self, request: &Request<'_>, slot: u16, reset_after: Duration) -> Option<u64> {
-        let request = &Request { block: None, ..*request };
         let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
-        let own = self.decide(requests.requests, Duration::ZERO);
-        let stamp = if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) };
+        let stamp = self.count_granted(requests, Duration::ZERO);
         self.follow_period(request, reset_after);
-        stamp
+        stamp.ok()
     }
 
-    /// Records permits beyond the mirror's own limit. Returns `None` and records nothing if the standby limiter is
-    /// consulted.
+    /// Counts permits that the store has granted. Returns their stamp.
     ///
-    /// The record comes before the check. So a failure that is recorded later finds the permits in the mirror, and one
-    /// that was recorded earlier is found by the check.
-    fn record_unless_consulted(&self, requests: SlottedRequests<'_>) -> Option<u64> {
-        let stamp = self.record(requests.requests);
-        if self.is_consulted(requests) {
-            self.refund(requests.requests, stamp);
-            return None;
+    /// They come before each look at the failures. So a failure that is recorded later finds the permits in the mirror, and
+    /// one that was recorded earlier is found by the look.
+    ///
+    /// # Errors
+    /// The standby limiter's denial, if it is consulted. Nothing is counted then.
+    fn count_granted(&self, requests: SlottedRequests<'_>, max_wait: Duration) -> Result<u64, StoreReply> {
+        // A denial here is one of the mirror alone, and blocks no key.
+        let granted = &*without_blocks(requests.requests);
+        let has_whole_limits = self.has_whole_limits();
+        let mut own = self.decide_by(Part::OfGranted, granted, max_wait);
+        let mut stamp = if own.allowed { own.stamp } else { self.record(granted) };
+        let enough_after = if has_whole_limits { RecentFailure::Server } else { RecentFailure::Calls };
+        let mut checked = own.allowed.then_some(enough_after);
+        while checked < Some(RecentFailure::Server) {
+            let failure = self.recent_failure(requests);
+            let Some(part) = failure.filter(|failure| checked < Some(*failure)).map(Part::after) else { break };
+            self.refund(granted, stamp);
+            if has_whole_limits {
+                return Err(own);
+            }
+            own = self.decide_by(part, granted, max_wait);
+            if !own.allowed {
+                return Err(own);
+            }
+            (stamp, checked) = (own.stamp, failure);
         }
-        Some(stamp)
+        Ok(stamp)
     }
 
     /// Returns whether the store failed so recently that permits from before the failure may still count.
     pub(crate) fn is_consulted(&self, requests: SlottedRequests<'_>) -> bool {
+        self.recent_failure(requests).is_some()
+    }
+
+    /// The failure of the store after which permits from before it may still count.
+    fn recent_failure(&self, requests: SlottedRequests<'_>) -> Option<RecentFailure> {
         let now = || self.clock.now().floor_millis();
-        self.recent_failures.any_within_window(requests, now, |request| self.mirror.period_start(request))
+        self.recent_failures.within_window(requests, now, |request| self.mirror.period_start(request))
     }
 }
 

@@ -1,10 +1,10 @@
 use crate::Key;
-use std::num::NonZeroU32;
 
 use super::counter_hash::Table;
 use super::leases::NewLease;
 use super::recent_failures::RecentFailures;
 use super::*;
+use crate::instances::Instances;
 use crate::local::leases::LeaseId;
 use crate::request::SlottedRequests;
 use crate::{Limit, ManualClock, Source};
@@ -20,7 +20,7 @@ fn limit(text: &str) -> Limit {
 /// Returns a state under a clock that stands still.
 fn local(max_keys: usize, slots: u16) -> (Arc<Local>, Clock) {
     let clock = Clock::Manual(ManualClock::new());
-    let standby = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots, is_in_child: false };
+    let standby = StandbyConfig { max_keys, instances: Instances::set(1), slots, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     let options = LocalOptions { standby, remember_denials: LONG, clock: clock.clone(), overflows };
     (options.new_local(), clock)
@@ -131,7 +131,7 @@ fn a_failure_counts_for_each_limit_of_its_key_and_for_those_that_collide_with_it
     failures.call_failed(&Request::new(&key, limit, 1), 5);
     let is_recent = |key: &Key, limit| {
         let request = [Request::new(key, limit, 1)];
-        failures.any_within_window(SlottedRequests::in_slot_0(&request), || 6, |_| None)
+        failures.within_window(SlottedRequests::in_slot_0(&request), || 6, |_| None).is_some()
     };
     assert!(is_recent(&key, limit) && is_recent(&key, Limit::WIDEST));
     for table in TABLES {
@@ -205,7 +205,7 @@ fn the_standby_limiter_counts_failed_calls_until_they_are_released_refunded_or_r
     let (key, limit) = (Key::new("a"), limit("9/1m"));
     let (local, request) = (local(10, 1).0, [Request::new(&key, limit, 2)]);
     local.record(&request);
-    let decide = || local.decide_by_standby(&request, &CallOptions::default());
+    let decide = || local.decide_by_standby(&request, &CallOptions::default(), None);
     let (released, refunded) = (decide(), decide());
     assert_eq!(left(&local, &request[0]), 3);
     local.release(&request, &released);

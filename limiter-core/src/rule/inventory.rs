@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::NamedValue;
+use crate::instances::{Counter, InventoryRule, KeyShape};
 use crate::rule::levels::RuleLevels;
 use crate::rule::table::RuleState;
 use crate::rule::{KeyText, Mode, RegisteredRule, RuleTable};
@@ -26,6 +27,7 @@ struct OfProgram {
 }
 
 /// A limit in the source.
+#[derive(Clone)]
 enum OwnLimit {
     Known(Limit),
     /// One of expressions, as JSON.
@@ -80,25 +82,25 @@ impl crate::store::redis::InventorySource for RuleInventory {
         (self.state.generation(), services)
     }
 
-    fn lines(&self) -> Box<dyn Iterator<Item = String>> {
-        Box::new(self.lines())
+    fn rules(&self) -> Box<dyn Iterator<Item = InventoryRule>> {
+        Box::new(self.rules())
     }
 }
 
 impl RuleInventory {
-    /// Returns a line of JSON for each rule.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = String> + use<> {
+    /// Returns a line of JSON for each rule, and its counters.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = InventoryRule> + use<> {
         let (levels, mut of_program, switch) = (self.state.levels(), self.of_program(), self.switch);
         for name in levels.names() {
             let rule = of_program.entry(name.to_owned()).or_default();
             rule.keys.extend(levels.key_of(name).map(str::to_owned));
         }
-        of_program.into_iter().map(move |(name, rule)| line(&name, &rule, &levels, switch))
+        of_program.into_iter().map(move |(name, rule)| inventory_rule(&name, &rule, &levels, switch))
     }
 }
 
-/// The line of a rule: a JSON object.
-fn line(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<Mode>) -> String {
+/// The line of a rule, a JSON object, and its counters.
+fn inventory_rule(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<Mode>) -> InventoryRule {
     let resolved = levels.resolve(name, KeyText::Unknown, switch);
     let settings = resolved.settings();
     let own = of_program.limits.iter().find_map(|own| match own {
@@ -106,24 +108,41 @@ fn line(name: &str, of_program: &OfProgram, levels: &RuleLevels, switch: Option<
         OwnLimit::Expression(_) => None,
     });
     // A layout that an algorithm does not support is an error of each call.
-    let in_force = |limit: Limit, own: Option<Limit>| limit_json(&settings.apply(limit, own).unwrap_or(limit));
+    let in_force = |limit: Limit, own: Option<Limit>| OwnLimit::Known(settings.apply(limit, own).unwrap_or(limit));
     let own_in_force = |own: &OwnLimit| match own {
         OwnLimit::Known(limit) => in_force(*limit, None),
-        OwnLimit::Expression(json) => json.clone(),
+        expression => expression.clone(),
     };
     let limits: Vec<_> = match settings.limits() {
         [] => of_program.limits.iter().map(own_in_force).collect(),
         limits => limits.iter().map(|limit| in_force(*limit, own)).collect(),
     };
+    let counters = counters(name, of_program, &limits, levels.has_limits_for_some_calls(name));
+    let limits: Vec<_> = limits.iter().map(OwnLimit::json).collect();
     let (mode, origin) = (settings.mode().as_str(), settings.limits_origin());
-    format!(
+    let line = format!(
         "{{\"rule\":{},\"keys\":{},\"limits\":[{}],\"mode\":{},\"origin\":{}}}",
         json(name),
         json_list(of_program.keys.iter().map(String::as_str)),
         limits.join(","),
         json(mode),
         json(origin.as_str()),
-    )
+    );
+    InventoryRule { line, counters }
+}
+
+/// The counters of a rule: of each template by each limit. Those of some calls alone may be of any limit.
+fn counters(name: &str, of_program: &OfProgram, limits: &[OwnLimit], has_others: bool) -> Vec<Counter> {
+    let mut kinds: Vec<_> = limits.iter().map(OwnLimit::known).collect();
+    if kinds.is_empty() || has_others {
+        kinds.push(None);
+    }
+    let mut shapes: Vec<_> = of_program.keys.iter().map(|template| KeyShape::of_template(template)).collect();
+    if shapes.is_empty() {
+        shapes.push(None);
+    }
+    let of_shape = |shape: Option<KeyShape>| kinds.iter().map(move |limit| Counter::new(name, shape, *limit));
+    shapes.into_iter().flat_map(of_shape).collect()
 }
 
 impl OwnLimit {
@@ -140,6 +159,17 @@ impl OwnLimit {
         };
         let expression = || Self::Expression(format!("{{\"expression\":{}}}", json(text)));
         known().map_or_else(expression, Self::Known)
+    }
+
+    fn known(&self) -> Option<&Limit> {
+        if let Self::Known(limit) = self { Some(limit) } else { None }
+    }
+
+    fn json(&self) -> String {
+        match self {
+            Self::Known(limit) => limit_json(limit),
+            Self::Expression(json) => json.clone(),
+        }
     }
 }
 
@@ -187,7 +217,7 @@ mod tests {
     use crate::{KeyMatch, Limiter, Rule};
 
     fn lines(limiter: &Limiter) -> Vec<String> {
-        limiter.inside().rules.inventory().lines().collect()
+        limiter.inside().rules.inventory().rules().map(|rule| rule.line).collect()
     }
 
     #[test]

@@ -277,6 +277,15 @@ impl RuleLevels {
         self.levels_of(name).find_map(|(_, rule)| rule.rule.key.as_deref())
     }
 
+    /// Returns whether a rule may have other limits for some keys, or for calls with a plan.
+    pub(crate) fn has_limits_for_some_calls(&self, name: &str) -> bool {
+        let has_limits = |rule: &Rule| !rule.limits.is_empty() || rule.algorithm.is_some();
+        self.has_plans(name)
+            || self
+                .levels_of(name)
+                .any(|(_, rule)| rule.rule.overrides.iter().any(|(_, settings)| has_limits(settings)))
+    }
+
     /// Returns whether a rule has settings of its own.
     pub(crate) fn have(&self, name: &str) -> bool {
         self.levels_of(name).next().is_some()

@@ -32,7 +32,7 @@ mod worker_handle;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use naming::Secret;
 pub use presence::Instance;
-pub(crate) use presence::{InventorySource, PresenceOptions};
+pub(crate) use presence::{INTERVAL as HEARTBEAT_INTERVAL, InventorySource, PresenceOptions};
 pub use server::Credentials;
 pub(crate) use server::Provider;
 #[cfg(feature = "tls")]
@@ -138,7 +138,11 @@ impl RedisStore {
             busy_poll: usable_limit(*busy_poll),
             clock: clock.clone(),
             local: Arc::clone(local),
-            health: Arc::new(HealthBoard::new(self.endpoint.to_string(), health_observers)),
+            health: Arc::new(HealthBoard::new(
+                self.endpoint.to_string(),
+                health_observers,
+                presence.instances().clone(),
+            )),
             batch_sizes: BatchSizes::new(),
             has_slot_notices: Arc::default(),
             presence: presence.clone(),

@@ -1,6 +1,5 @@
 //! Invariants in every interleaving of threads. `scripts/test` runs these models.
 
-use std::num::NonZeroU32;
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use loom::{model, thread};
 
 use crate::clock::{Clock, Moment};
 use crate::decision::receipt::{Claim, LimiterId, ReceiptTerms};
+use crate::instances::Instances;
 use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues};
 use crate::local::counter_hash::CounterHash;
 use crate::local::denial_cache::DenialCache;
@@ -164,7 +164,7 @@ fn a_receipt_refunds_each_permit_once() {
 
 /// Returns a state without denials and leases.
 fn local(clock: &Clock) -> std::sync::Arc<Local> {
-    let standby = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
+    let standby = StandbyConfig { max_keys: 1, instances: Instances::set(1), slots: 1, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     LocalOptions { standby, remember_denials: Duration::ZERO, clock: clock.clone(), overflows }.new_local()
 }

@@ -1,8 +1,7 @@
-use std::num::NonZeroU32;
-
 use super::*;
 use crate::clock::Clock;
 use crate::error::{ErrorKind, Source};
+use crate::instances::Instances;
 use crate::local::standby::StandbyConfig;
 use crate::local::{LocalOptions, StoreTicket};
 use crate::overflow::Overflows;
@@ -11,7 +10,7 @@ use crate::{Key, Limit, ManualClock};
 
 pub(super) fn local() -> Arc<Local> {
     let clock = Clock::Manual(ManualClock::new());
-    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
+    let standby = StandbyConfig { max_keys: 10, instances: Instances::set(1), slots: 1, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     LocalOptions { standby, remember_denials: Duration::from_secs(60), clock, overflows }.new_local()
 }

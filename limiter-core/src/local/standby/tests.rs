@@ -5,14 +5,21 @@ use super::*;
 use crate::local::leases::EndedLease;
 use crate::local::leases::LeaseId;
 use crate::request::Role;
-use crate::{Algorithm, ManualClock};
+use crate::{Algorithm, Limit, ManualClock};
 
 const WINDOW_MILLIS: u64 = 1_000;
 const WINDOW_ALGORITHMS: [Algorithm; 3] = [Algorithm::SlidingWindow, Algorithm::FixedWindow, Algorithm::SlidingCounter];
 
 fn standby(max_keys: usize) -> (Standby, ManualClock) {
     let clock = ManualClock::new();
-    let config = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
+    let config = StandbyConfig { max_keys, instances: Instances::set(1), slots: 1, is_in_child: false };
+    (Standby::new(&config, Clock::Manual(clock.clone())), clock)
+}
+
+/// A standby limiter of one of so many instances.
+fn standby_of(instances: u32) -> (Standby, ManualClock) {
+    let clock = ManualClock::new();
+    let config = StandbyConfig { max_keys: 1_000, instances: Instances::set(instances), slots: 1, is_in_child: false };
     (Standby::new(&config, Clock::Manual(clock.clone())), clock)
 }
 
@@ -194,24 +201,20 @@ fn the_end_of_a_lease_frees_its_unused_permits_and_the_used_ones_count_from_then
 /// The cost fits into the limit, but not into a share of it.
 #[test]
 fn an_observed_request_that_never_fits_makes_no_denial_final() {
-    let config =
-        StandbyConfig { max_keys: 10, instances: NonZeroU32::new(2).expect("not 0"), slots: 1, is_in_child: false };
-    let standby = Standby::new(&config, Clock::Manual(ManualClock::new()));
+    let standby = standby_of(2).0;
     let key = Key::new("a");
     let enforced = Request::new(&key, limit(5, Algorithm::SlidingWindow), 4);
     let observed = Request { limit: limit(3, Algorithm::SlidingWindow), role: Role::ADDED.observed(), ..enforced };
     for requests in [&[enforced][..], &[enforced, observed]] {
         let denial = decide(&standby, requests);
-        assert_eq!((denial.allowed, denial.retry_after), (false, Some(UNKNOWN_RETRY_AFTER)));
+        assert_eq!((denial.allowed, denial.retry_after), (false, Some(part::UNKNOWN_RETRY_AFTER)));
     }
 }
 
 /// A call within the limit must not block its key for an hour because it is beyond the share of this instance.
 #[test]
 fn a_denial_by_the_share_alone_begins_no_block() {
-    let instances = NonZeroU32::new(2).expect("not 0");
-    let config = StandbyConfig { max_keys: 10, instances, slots: 1, is_in_child: false };
-    let standby = Standby::new(&config, Clock::Manual(ManualClock::new()));
+    let standby = standby_of(2).0;
     let block = "1h".parse().expect("a block");
     let block = Some(crate::block::BlockRef::of_rule("share alone", block));
     let key = Key::new("a");
@@ -223,6 +226,92 @@ fn a_denial_by_the_share_alone_begins_no_block() {
     (0..2).for_each(|_| admit_by_store(&standby, request));
     let denied = decide(&standby, &[request]);
     assert!(denied.is_blocked && denied.retry_after == Some(Duration::from_secs(3_600)), "{denied:?}");
+}
+
+/// The permits that the store grants beside the standby limiter, which is consulted.
+fn take_all_of_store(standby: &Standby, request: Request<'_>, max: u32) -> u32 {
+    let requests = [request];
+    let slotted = SlottedRequests::in_slot_0(&requests);
+    let take = |_: &u32| match standby.reserve(slotted, Duration::ZERO) {
+        Ok(reservation) => {
+            standby.reconcile(slotted, Duration::ZERO, reservation.as_ref(), &StoreReply::ALLOWED).is_ok()
+        }
+        Err(_) => false,
+    };
+    u32::try_from((0..max).take_while(take).count()).expect("a few")
+}
+
+/// The counters of a server that is well have what other instances were granted.
+#[test]
+fn after_a_late_call_alone_the_whole_limit_is_checked() {
+    for algorithm in WINDOW_ALGORITHMS {
+        for used in [0, 3, 50] {
+            let (standby, clock) = standby_of(10);
+            let key = Key::new("a");
+            let request = Request::new(&key, limit(100, algorithm), 1);
+            (0..used).for_each(|_| admit_by_store(&standby, request));
+            standby.calls_failed([request]);
+            let by_standby = u32::from(decide(&standby, &[request]).allowed);
+            assert_eq!(by_standby, u32::from(used < 10), "a late call is decided by the share");
+            assert_eq!(
+                take_all_of_store(&standby, request, 200),
+                100 - used - by_standby,
+                "{algorithm:?}, {used} used"
+            );
+            clock.advance(Duration::from_millis(2 * WINDOW_MILLIS));
+            assert_eq!(take_all_of_store(&standby, request, 200), 200, "the store decides alone");
+        }
+    }
+}
+
+#[test]
+fn after_a_failure_of_a_server_the_share_holds_for_a_window() {
+    for algorithm in WINDOW_ALGORITHMS {
+        for used in [0, 3, 50] {
+            let (standby, clock) = standby_of(10);
+            let key = Key::new("a");
+            let request = Request::new(&key, limit(100, algorithm), 1);
+            (0..used).for_each(|_| admit_by_store(&standby, request));
+            standby.server_failed(&[0..=0]);
+            let left = 10_u32.saturating_sub(used);
+            assert_eq!(take_all_of_store(&standby, request, 200), left, "{algorithm:?}, {used} used");
+            clock.advance(Duration::from_millis(2 * WINDOW_MILLIS));
+            assert_eq!(take_all_of_store(&standby, request, 200), 200, "the store decides alone");
+        }
+    }
+}
+
+/// A server that fails while the reply to a call is on its way: the call is counted by the share, or not at all.
+#[test]
+fn permits_that_were_granted_before_a_failure_are_counted_by_the_share() {
+    for failure in [RecentFailure::Calls, RecentFailure::Server] {
+        let (standby, _) = standby_of(10);
+        let key = Key::new("a");
+        let request = Request::new(&key, limit(100, Algorithm::SlidingWindow), 1);
+        match failure {
+            RecentFailure::Calls => standby.calls_failed([request]),
+            RecentFailure::Server => standby.server_failed(&[0..=0]),
+        }
+        let requests = [request];
+        let settle = |_: &u32| {
+            let requests = SlottedRequests::in_slot_0(&requests);
+            standby.reconcile(requests, Duration::ZERO, None, &StoreReply::ALLOWED).is_ok()
+        };
+        let expected = if failure == RecentFailure::Calls { 100 } else { 10 };
+        assert_eq!((0..200).take_while(settle).count(), expected, "{failure:?}");
+    }
+}
+
+/// The mirror of a bucket refills by the share, so that a bucket that was in use stays within it.
+#[test]
+fn a_bucket_in_use_refills_by_the_share() {
+    let (standby, clock) = standby_of(10);
+    let key = Key::new("a");
+    let request = Request::new(&key, limit(100, Algorithm::TokenBucket), 1);
+    (0..10).for_each(|_| admit_by_store(&standby, request));
+    clock.advance(Duration::from_millis(WINDOW_MILLIS / 2));
+    standby.server_failed(&[0..=0]);
+    assert_eq!(take_all(&standby, request), 5, "half of the share has refilled, and not ten times as much");
 }
 
 #[cfg(feature = "calendar")]

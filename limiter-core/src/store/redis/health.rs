@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 
 use crate::health::{Health, HealthObservers, HealthState};
+use crate::instances::Instances;
 use crate::store::redis::notifier::{notify, notify_always};
 use crate::sync::Mutex;
 use crate::{Error, ErrorKind, TARGET};
@@ -21,6 +22,8 @@ pub(crate) struct HealthBoard {
     state: Mutex<BoardState>,
     /// The store owns the observers, so that none is dropped on the worker's thread.
     observers: Weak<HealthObservers>,
+    /// The instances that share each limit during an outage.
+    instances: Instances,
 }
 
 #[derive(Debug)]
@@ -37,10 +40,10 @@ const MAX_UNREPORTED: usize = 64;
 
 impl HealthBoard {
     /// Creates the health of a store that is about to connect to these servers.
-    pub(crate) fn new(servers: String, observers: &Arc<HealthObservers>) -> Self {
+    pub(crate) fn new(servers: String, observers: &Arc<HealthObservers>, instances: Instances) -> Self {
         let health = Health::new(HealthState::Connecting, SystemTime::now(), Some(servers));
         let state = BoardState { health, unreported: VecDeque::new(), is_reporting: false };
-        Self { state: Mutex::new(state), observers: Arc::downgrade(observers) }
+        Self { state: Mutex::new(state), observers: Arc::downgrade(observers), instances }
     }
 
     pub(crate) fn health(&self) -> Health {
@@ -209,7 +212,8 @@ impl ServerHealth {
         let (state, error) = (self.state.get(), error.cloned());
         let servers = self.store.servers.borrow();
         let server = servers.iter().find(|server| server.id == self.id).map(|server| server.name.clone());
-        notify(move || line.write(&server.unwrap_or_default(), state, error.as_ref()));
+        let instances = self.store.board.instances.described();
+        notify(move || line.write(&server.unwrap_or_default(), state, error.as_ref(), &instances));
     }
 }
 
@@ -287,7 +291,7 @@ impl OutageLog {
 
 impl LogLine {
     /// Writes the line. It must not run on the worker's thread.
-    fn write(self, server: &str, state: HealthState, error: Option<&Error>) {
+    fn write(self, server: &str, state: HealthState, error: Option<&Error>, instances: &str) {
         let error = error.map(tracing::field::display);
         match self {
             Self::Connected => {
@@ -299,11 +303,12 @@ impl LogLine {
                     server,
                     %state,
                     error,
+                    instances,
                     "the rate limiter's store is away at the start: `on_error` decides until it is there"
                 );
             }
             Self::Away => {
-                tracing::warn!(target: TARGET, server, %state, error, "the rate limiter's store is away");
+                tracing::warn!(target: TARGET, server, %state, error, instances, "the rate limiter's store is away");
             }
             Self::StillAway(away_for) => {
                 let away_for = rounded(away_for);

@@ -212,6 +212,11 @@ impl LiveKeys {
         self.key("swept")
     }
 
+    /// The mark that the members of the inventory with this digest need not be counted.
+    pub(crate) fn counted(&self, digest: &str) -> String {
+        self.key("counted:") + digest
+    }
+
     /// The members of the inventory with this digest.
     pub(crate) fn members(&self, digest: &str) -> String {
         self.key("members:") + digest

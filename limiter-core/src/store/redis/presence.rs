@@ -10,19 +10,22 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::Error;
+use crate::instances::{Instances, InventoryRule};
 use crate::store::redis::connection::managed::random_between;
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::health::HealthBoard;
 use crate::store::redis::naming::Naming;
 
+mod heard_counts;
 mod heartbeat;
 mod listing;
 mod member;
 mod owner;
 
+use heard_counts::HeardCounts;
 use heartbeat::Heartbeat;
 use listing::Listing;
 pub use member::Instance;
@@ -33,8 +36,8 @@ pub(crate) trait InventorySource: fmt::Debug + Send + Sync {
     /// Returns two numbers that change when the inventory may have changed.
     fn version(&self) -> (u64, usize);
 
-    /// Returns the lines one by one, so that the worker can serve calls between them.
-    fn lines(&self) -> Box<dyn Iterator<Item = String>>;
+    /// Returns the rules one by one, so that the worker can serve calls between them.
+    fn rules(&self) -> Box<dyn Iterator<Item = InventoryRule>>;
 }
 
 /// Returns the version of the shared rules in force, 0 before the first one. `None` for a limiter that does not follow them.
@@ -47,16 +50,22 @@ pub(crate) struct PresenceOptions {
     built_at: SystemTime,
     /// `None` for a limiter that writes no heartbeats.
     inventory: Option<Arc<dyn InventorySource>>,
+    instances: Instances,
 }
 
 /// The usual time between two heartbeats.
-const INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 impl PresenceOptions {
-    /// Creates those of a limiter that is built now. One without an inventory writes no heartbeats. `interval` is another one
-    /// than the usual one.
-    pub(crate) fn new(inventory: Option<Arc<dyn InventorySource>>, interval: Option<Duration>) -> Self {
-        Self { interval: interval.unwrap_or(INTERVAL), built_at: SystemTime::now(), inventory }
+    /// Creates those of a limiter that is built now. One without an inventory writes no heartbeats. `interval` is the time
+    /// between two of them. `instances` hears how many limiters live.
+    pub(crate) fn new(inventory: Option<Arc<dyn InventorySource>>, interval: Duration, instances: Instances) -> Self {
+        Self { interval, built_at: SystemTime::now(), inventory, instances }
+    }
+
+    /// The instances that share each limit.
+    pub(crate) fn instances(&self) -> &Instances {
+        &self.instances
     }
 
     /// The time from the start of the worker to the first heartbeat.
@@ -94,6 +103,7 @@ impl Presence {
         let Self { options, topology, health, followed_version } = self;
         let (server, life) = (Rc::new(LiveServer::new(topology, &naming)), options.life());
         let own = options.inventory.clone().map(|inventory| {
+            let heard = HeardCounts::new(Rc::clone(&server), options.instances.clone());
             let heartbeat = Rc::new(Heartbeat::new(
                 Rc::clone(&server),
                 options.built_at,
@@ -101,6 +111,7 @@ impl Presence {
                 life,
                 health,
                 followed_version,
+                heard,
             ));
             let beats = spawn_local(beat(Rc::clone(&heartbeat), options));
             (heartbeat, beats)
@@ -126,13 +137,26 @@ impl Presence {
 /// Writes heartbeats for ever. The next one is due after the reply to the last one, and sooner once the limiter follows
 /// another version of the shared rules.
 async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
+    let began = Instant::now();
     // The instances of a fleet may start at once.
     let (first, interval, spread) = (options.first(), options.interval, options.interval / 10);
-    sleep(random_between(first, first + 2 * spread)).await;
+    let first = random_between(first, first + 2 * spread);
+    if options.instances.is_live() {
+        let _ = timeout(first, look(&heartbeat, spread)).await;
+    }
+    sleep_until(began + first).await;
     loop {
         heartbeat.write().await;
         pause(random_between(interval - spread, interval + spread), spread, || heartbeat.follows_another_version())
             .await;
+    }
+}
+
+/// Learns how many limiters live, as soon as the store is connected: this limiter may need its share before its first
+/// heartbeat.
+async fn look(heartbeat: &Heartbeat, pause: Duration) {
+    while !heartbeat.look().await {
+        sleep(pause / 5).await;
     }
 }
 
@@ -149,8 +173,6 @@ async fn pause(mut left: Duration, spread: Duration, is_due: impl Fn() -> bool) 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests {
     use std::cell::Cell;
-
-    use tokio::time::Instant;
 
     use super::*;
 

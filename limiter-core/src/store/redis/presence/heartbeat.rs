@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::str;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,9 +10,11 @@ use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 use tokio::task::yield_now;
 
-use super::member::Identity;
+use super::heard_counts::HeardCounts;
+use super::member::{DIGEST_DIGITS, Identity, is_hex};
 use super::owner::{LiveServer, SendError};
 use super::{FollowedVersion, InventorySource};
+use crate::instances::{Counters, Counts};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::health::HealthBoard;
@@ -34,6 +37,7 @@ pub(super) struct Heartbeat {
     life: Duration,
     health: Arc<HealthBoard>,
     followed_version: FollowedVersion,
+    heard: HeardCounts,
     /// The version of the inventory, and its digest then.
     known_digest: RefCell<Option<((u64, usize), String)>>,
     /// The version of the shared rules in the last heartbeat.
@@ -62,6 +66,7 @@ impl Heartbeat {
         life: Duration,
         health: Arc<HealthBoard>,
         followed_version: FollowedVersion,
+        heard: HeardCounts,
     ) -> Self {
         Self {
             server,
@@ -70,6 +75,7 @@ impl Heartbeat {
             life,
             health,
             followed_version,
+            heard,
             known_digest: RefCell::default(),
             written_version: Cell::default(),
             written: RefCell::default(),
@@ -95,17 +101,37 @@ impl Heartbeat {
         let before = self.written.replace(Some(present.clone()));
         let call = HeartbeatCall { present: Some(&present), before: before.as_ref(), text: "", life: self.life };
         match self.run(Rc::clone(&node), call).await {
-            Ok(Value::Int(1)) => {
-                let text = self.inventory_text().await;
+            Ok(HeartbeatReply { lacks_text, counts }) => {
+                self.heard.hear(counts).await;
+                if !lacks_text {
+                    return;
+                }
+                let (text, _) = self.inventory_text().await;
                 if digest(&text) == present.inventory
                     && let Err(error) = self.run(node, HeartbeatCall { text: &text, ..call }).await
                 {
                     self.report(error);
                 }
             }
-            Ok(_) => {}
             Err(error) => self.report(error),
         }
+    }
+
+    /// Learns how many limiters live, and writes nothing. Returns false while the server is not connected.
+    pub(super) async fn look(&self) -> bool {
+        let Some(node) = self.usable_node() else { return false };
+        let inventory = self.inventory_digest().await;
+        let call = HeartbeatCall { present: None, before: None, text: "", life: self.life };
+        match self.run(node, call).await {
+            Ok(HeartbeatReply { mut counts, .. }) => {
+                // The others will hear of this limiter.
+                let own = counts.entry(inventory).or_default();
+                *own = own.saturating_add(1);
+                self.heard.hear(counts).await;
+            }
+            Err(error) => self.report(error),
+        }
+        true
     }
 
     /// Returns whether the limiter follows another version of the shared rules than the last heartbeat says.
@@ -135,13 +161,13 @@ impl Heartbeat {
     }
 
     /// Runs the script, and loads it first if the server lacks it.
-    async fn run(&self, node: Rc<ManagedConnection>, call: HeartbeatCall<'_>) -> Result<Value, SendError> {
+    async fn run(&self, node: Rc<ManagedConnection>, call: HeartbeatCall<'_>) -> Result<HeartbeatReply, SendError> {
         let known = self.script_digest.borrow().clone();
         if let Some(digest) = known {
             let command = call.command(&self.server, &digest);
             match self.server.send_from(Rc::clone(&node), &command, ReplyBound::Script).await {
                 Err(SendError::Command(error, _)) if error.is_no_script() => {}
-                sent => return sent,
+                sent => return Ok(HeartbeatReply::read(&sent?)),
             }
         }
         let mut load = redis::cmd("SCRIPT");
@@ -150,10 +176,11 @@ impl Heartbeat {
         let digest: Rc<str> = match &loaded {
             Value::BulkString(digest) => String::from_utf8_lossy(digest).into(),
             Value::SimpleString(digest) => digest.as_str().into(),
-            _ => return Ok(Value::Nil),
+            _ => return Ok(HeartbeatReply::default()),
         };
         self.script_digest.replace(Some(Rc::clone(&digest)));
-        self.server.send_from(node, &call.command(&self.server, &digest), ReplyBound::Script).await
+        let sent = self.server.send_from(node, &call.command(&self.server, &digest), ReplyBound::Script).await?;
+        Ok(HeartbeatReply::read(&sent))
     }
 
     /// Logs the first error that lasts, and writes no further heartbeat on a connection whose user lacks a permission.
@@ -187,15 +214,19 @@ impl Heartbeat {
         {
             return digest.clone();
         }
-        let digest = digest(&self.inventory_text().await);
+        let (text, counters) = self.inventory_text().await;
+        let digest = digest(&text);
+        self.heard.set_own(&digest, counters);
         self.known_digest.replace(Some((version, digest.clone())));
         digest
     }
 
-    /// Makes the text of the inventory. Calls are served meanwhile.
-    async fn inventory_text(&self) -> String {
-        let (mut text, mut left_out) = (String::new(), 0_usize);
-        for (number, line) in self.inventory.lines().enumerate() {
+    /// Makes the text of the inventory, which has its counters too. Calls are served meanwhile.
+    async fn inventory_text(&self) -> (String, Counters) {
+        let (mut text, mut left_out, mut counters) = (String::new(), 0_usize, Vec::new());
+        for (number, rule) in self.inventory.rules().enumerate() {
+            let line = rule.line;
+            counters.extend(rule.counters);
             if text.len() + line.len() < MAX_INVENTORY_BYTES && left_out == 0 {
                 text.push_str(&line);
                 text.push('\n');
@@ -209,7 +240,10 @@ impl Heartbeat {
         if left_out > 0 {
             text.push_str(&format!("{{\"left_out\":{left_out}}}\n"));
         }
-        text
+        let counters = Counters::new(counters);
+        text.push_str(&counters.line());
+        text.push('\n');
+        (text, counters)
     }
 }
 
@@ -237,8 +271,9 @@ impl HeartbeatCall<'_> {
         let moved_from = before.filter(|before| before.inventory != inventory);
         let member = |written: Option<&WrittenMember>| written.map_or(String::new(), |written| written.member.clone());
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script).arg(4 + usize::from(moved_from.is_some()));
+        command.arg(script).arg(5 + usize::from(moved_from.is_some()));
         command.arg(keys.members(inventory)).arg(keys.counts()).arg(keys.inventory(inventory)).arg(keys.swept());
+        command.arg(keys.counted(inventory));
         if let Some(moved_from) = moved_from {
             command.arg(keys.members(&moved_from.inventory));
         }
@@ -248,5 +283,29 @@ impl HeartbeatCall<'_> {
             command.arg(&moved_from.inventory);
         }
         command
+    }
+}
+
+/// A reply of the script.
+#[derive(Debug, Default)]
+struct HeartbeatReply {
+    lacks_text: bool,
+    /// Empty if the store has none that can be used.
+    counts: Counts,
+}
+
+impl HeartbeatReply {
+    /// Reads a reply. What no script sends is left out.
+    fn read(reply: &Value) -> Self {
+        let Value::Array(values) = reply else { return Self::default() };
+        let Some((first, counts)) = values.split_first() else { return Self::default() };
+        let count = |pair: &[Value]| match pair {
+            [Value::BulkString(digest), Value::Int(number)] => {
+                let digest = str::from_utf8(digest).ok().filter(|digest| is_hex(digest, DIGEST_DIGITS))?;
+                Some((digest.to_owned(), u32::try_from(*number).ok()?))
+            }
+            _ => None,
+        };
+        Self { lacks_text: *first == Value::Int(1), counts: counts.chunks(2).filter_map(count).collect() }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::timeout;
 
-use super::member::{Instance, is_hex};
+use super::member::{DIGEST_DIGITS, Instance, is_hex};
 use super::owner::LiveServer;
 use crate::store::redis::pipelined::ReplyBound;
 use crate::{Error, ErrorKind};
@@ -52,7 +52,7 @@ impl Listing<'_> {
         let counts = self.server.send(redis::cmd("HGETALL").arg(keys.counts()), ReplyBound::Long).await?;
         let inventories = pairs(counts).into_iter().filter_map(|(digest, _)| text(&digest));
         let mut latest = BTreeMap::<String, Instance>::new();
-        for inventory in inventories.filter(|digest| is_hex(digest, 32)).take(MAX_INVENTORIES) {
+        for inventory in inventories.filter(|digest| is_hex(digest, DIGEST_DIGITS)).take(MAX_INVENTORIES) {
             let mut range = redis::cmd("ZRANGE");
             range.arg(keys.members(&inventory)).arg(format!("({now}")).arg("+inf").arg("BYSCORE");
             range.arg("LIMIT").arg(0).arg(MAX_INSTANCES).arg("WITHSCORES");

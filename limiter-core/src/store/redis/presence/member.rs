@@ -31,6 +31,8 @@ pub struct Instance {
     pub inventory: String,
 }
 
+/// The hex digits of an inventory's digest.
+pub(super) const DIGEST_DIGITS: usize = 32;
 /// The longest text of a member.
 const MAX_MEMBER_BYTES: usize = 512;
 /// The longest name of a host that is written.

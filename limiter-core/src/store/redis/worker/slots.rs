@@ -334,13 +334,13 @@ impl SlotLosses {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     use super::*;
     use crate::clock::Clock;
     use crate::concurrency::{SharedSlots, SlotOptions, SlotTable};
+    use crate::instances::Instances;
 
     /// Longer than any test takes.
     const LONG: Duration = Duration::from_secs(60);
@@ -358,7 +358,7 @@ mod tests {
         });
         let sender = SlotSender { orders: mpsc::unbounded_channel().0, has_notices: Arc::default() };
         let table =
-            SlotTable::new(Clock::System, Some(SharedSlots::new(Box::new(sender), options, None, NonZeroU32::MIN)));
+            SlotTable::new(Clock::System, Some(SharedSlots::new(Box::new(sender), options, None, Instances::set(1))));
         let reports = SlotLosses::default();
         for number in 0..KEYS {
             reports.add(&table.slots_of(&Key::new("k:").part(number)), number);

@@ -1,4 +1,3 @@
-use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 
 use limiter_testkit::{RedisServer, unique};
@@ -11,6 +10,7 @@ use super::*;
 use crate::Key;
 use crate::concurrency::{HeldSlot, QueuedOutcome, SharedSlots, SlotClaim, SlotOptions, SlotTable, SlotsOfKey};
 use crate::error::Source;
+use crate::instances::Instances;
 use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::overflow::Overflows;
@@ -22,14 +22,15 @@ pub(crate) fn settings(clock: Clock) -> WorkerSettings {
 
 /// The settings of a worker that remembers denials for so long.
 pub(crate) fn settings_with_denials(clock: Clock, denied_for: Duration) -> WorkerSettings {
-    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1, is_in_child: false };
+    let standby = StandbyConfig { max_keys: 10, instances: Instances::set(1), slots: 1, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     let local = LocalOptions { standby, remember_denials: denied_for, clock: clock.clone(), overflows }.new_local();
     let naming = Arc::new(Naming::new("", None, false));
-    let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
+    let health = Arc::new(HealthBoard::new(String::new(), &Arc::default(), Instances::set(1)));
     let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());
     let has_slot_notices = Arc::default();
-    let (presence, followed_version) = (PresenceOptions::new(None, None), no_version());
+    let (presence, followed_version) =
+        (PresenceOptions::new(None, Duration::from_secs(5), Instances::set(1)), no_version());
     WorkerSettings {
         naming,
         deadline,
@@ -155,7 +156,7 @@ fn start_with_slots(endpoint: Endpoint, settings: WorkerSettings) -> (Rc<Worker>
     let worker = Rc::new(Worker::start(endpoint, Arc::new(GateTable::single()), settings, None));
     spawn_local(Rc::clone(&worker).serve_slots(receiver));
     let sender = SlotSender { orders, has_notices };
-    let store = SharedSlots::new(Box::new(sender), SlotOptions::default(), None, NonZeroU32::MIN);
+    let store = SharedSlots::new(Box::new(sender), SlotOptions::default(), None, Instances::set(1));
     (worker, SlotTable::new(Clock::System, Some(store)))
 }
 
