@@ -12,6 +12,7 @@ use crate::support::{LONG_DEADLINE, key, limit};
 
 mod concurrent;
 mod hidden_failures;
+mod live;
 mod policies;
 mod shares;
 mod windows;

@@ -2,6 +2,8 @@
 
 use crate::limiter::Limiter;
 use crate::{Error, ErrorKind, Instance};
+#[cfg(feature = "test-util")]
+use crate::{Key, Limit};
 
 impl Limiter {
     /// Lists the limiters that live and share this one's store and [`prefix`](crate::Builder::prefix): each writes a
@@ -48,6 +50,16 @@ impl Limiter {
     /// Nothing changes.
     pub async fn inventory(&self, digest: &str) -> Result<Option<String>, Error> {
         self.inside().redis().ok_or_else(in_memory)?.inventory(digest).await
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl Limiter {
+    /// The instances that share a limit for a key while the store is away, for tests of this project.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn instances_sharing(&self, key: &Key, limit: &Limit) -> u32 {
+        self.inside().instances.sharing(key, limit).get()
     }
 }
 

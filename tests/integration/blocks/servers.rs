@@ -176,9 +176,13 @@ struct Outage {
 
 impl Outage {
     async fn new() -> Self {
+        Self::with(|builder| builder).await
+    }
+
+    async fn with(options: impl FnOnce(Builder) -> Builder) -> Self {
         let (server, clock, prefix) = (RedisServer::start(), ManualClock::new(), unique("outage"));
         let builder = builder_for(&server).prefix(&prefix).clock(clock.clone());
-        let builder: Builder = builder.remember_denials(Duration::ZERO);
+        let builder = options(builder.remember_denials(Duration::ZERO));
         let limiter = builder.on_error(OnError::Standby).connect().await.expect("a server");
         with_rules(&limiter, &[("login", login(&["1/10s"], "1min"))]);
         Self { server, clock, prefix, limiter }
@@ -234,20 +238,14 @@ async fn a_block_that_another_process_has_lifted_is_lifted_in_the_mirror() {
 
 #[tokio::test]
 async fn a_denial_by_a_share_begins_no_block_while_the_store_answers() {
-    let (server, clock) = (RedisServer::start(), ManualClock::new());
-    let proxy = limiter_testkit::Proxy::start(&server);
-    let builder = builder_for(&server).url(proxy.url()).clock(clock.clone()).remember_denials(Duration::ZERO);
-    let builder = builder.instances(10).on_error(OnError::Standby);
-    let limiter = builder.deadline(Duration::from_millis(300)).connect().await.expect("a server");
-    with_rules(&limiter, &[("login", login(&["20/10s"], "1min"))]);
-    let any = limit("1/h");
-    let check = async || limiter.named("login").check(&key("a"), &any).await.expect("the standby limiter at least");
-    proxy.hold_replies();
-    assert_eq!(check().await.source(), Source::Standby, "one reply is late");
-    proxy.pass();
+    let mut outage = Outage::with(|builder| builder.instances(10)).await;
+    with_rules(&outage.limiter, &[("login", login(&["20/10s"], "1min"))]);
+    outage.server.kill();
+    assert_eq!(outage.check().await.source(), Source::Standby);
+    outage.restart().await;
     let mut denied = 0;
     for _ in 0..5 {
-        if let Decision::Denied(by_share) = check().await {
+        if let Decision::Denied(by_share) = outage.check().await {
             assert!(!by_share.is_blocked(), "the store has permits");
             denied += 1;
         }

@@ -79,16 +79,52 @@ async fn failures_on_one_key_do_not_affect_other_keys() {
     let fixture = OutageFixture::new();
     let [first, _second] = instances(&fixture).await;
     let five = limit("5/10s");
-    fixture.server.command(&["SET", &format!("{}:{{bad}}:sw:10000", fixture.prefix), "foreign"]);
-    let mut taken = Vec::new();
-    for name in ["b", "c", "d", "e"] {
-        let bad = first.check(&key("bad"), &five).await.expect("a decision");
-        assert_ne!(super::source(&bad), Source::Store);
+    let take_all = async |name| {
         let mut sources = Vec::new();
         while let Decision::Allowed(allowed) = first.check(&key(name), &five).await.expect("a decision") {
             sources.push(allowed.source());
         }
-        taken.push(sources);
+        sources
+    };
+    let names = ["b", "c", "d", "e"];
+    for name in names {
+        assert_eq!(take_all(name).await, [Source::Store; 5]);
+    }
+    // The mirror is full, and the store has lost all counters.
+    fixture.server.command(&["FLUSHALL"]);
+    fixture.server.command(&["SET", &format!("{}:{{bad}}:sw:10000", fixture.prefix), "foreign"]);
+    let mut taken = Vec::new();
+    for name in names {
+        let bad = first.check(&key("bad"), &five).await.expect("a decision");
+        assert_ne!(super::source(&bad), Source::Store);
+        taken.push(take_all(name).await);
     }
     assert!(taken.contains(&vec![Source::Store; 5]), "{taken:?}");
+}
+
+/// The server is well, so it has what the other instances were granted.
+#[tokio::test]
+async fn a_late_call_reduces_its_key_to_no_share() {
+    let server = limiter_testkit::RedisServer::start();
+    let proxy = limiter_testkit::Proxy::start(&server);
+    // The rule of the late call alone has a short deadline.
+    let rules = rate_limited::RuleSet::new()
+        .rule("short", rate_limited::Rule::new().deadline(Duration::from_millis(50)))
+        .rule("long", rate_limited::Rule::new());
+    let builder = Limiter::builder().url(proxy.url()).prefix(limiter_testkit::unique("standby")).rules(rules);
+    let builder = builder.deadline(crate::support::LONG_DEADLINE).on_error(rate_limited::OnError::Standby);
+    let limiter = builder.instances(10).connect().await.expect("the server is there");
+    let hundred = limit("100/1h");
+    let check = async |rule| limiter.named(rule).check(&key("a"), &hundred).await.expect("a decision");
+    proxy.hold_replies();
+    let late = check("short").await;
+    assert_eq!((late.is_allowed(), super::source(&late)), (true, Source::Standby));
+    proxy.pass();
+    let mut granted = 0;
+    while let Decision::Allowed(allowed) = check("long").await {
+        assert_eq!(allowed.source(), Source::Store);
+        granted += 1;
+    }
+    // The store has counted the late call, and the standby limiter has granted it.
+    assert_eq!(granted, 99);
 }
