@@ -137,6 +137,10 @@ fn is_whole(limit: &Limit) -> bool {
 /// Adds a line of an inventory. Returns `false` for one that is no rule of this version.
 fn add(rules: &mut BTreeMap<String, LiveRule>, line: &str, limiters: usize) -> bool {
     let Ok(rule) = serde_json::from_str::<Value>(line) else { return false };
+    // For other limiters.
+    if rule["counters"].is_string() {
+        return true;
+    }
     let (Some(name), Some(limits)) = (rule["rule"].as_str(), rule["limits"].as_array()) else { return false };
     let known = rules.entry(name.to_owned()).or_default();
     let keys = rule["keys"].as_array().into_iter().flatten().filter_map(Value::as_str);

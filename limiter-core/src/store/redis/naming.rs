@@ -207,12 +207,17 @@ impl LiveKeys {
         self.key("counts")
     }
 
-    /// The mark that the counts need not be swept.
-    pub(crate) fn swept(&self) -> String {
-        self.key("swept")
+    /// The numbers of all inventories as a text.
+    pub(crate) fn summary(&self) -> String {
+        self.key("summary")
     }
 
-    /// The mark that the members of the inventory with this digest need not be counted.
+    /// The mark that the summary is new.
+    pub(crate) fn summed(&self) -> String {
+        self.key("summed")
+    }
+
+    /// The mark that the number of the inventory with this digest is new.
     pub(crate) fn counted(&self, digest: &str) -> String {
         self.key("counted:") + digest
     }

@@ -271,9 +271,9 @@ impl HeartbeatCall<'_> {
         let moved_from = before.filter(|before| before.inventory != inventory);
         let member = |written: Option<&WrittenMember>| written.map_or(String::new(), |written| written.member.clone());
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script).arg(5 + usize::from(moved_from.is_some()));
-        command.arg(keys.members(inventory)).arg(keys.counts()).arg(keys.inventory(inventory)).arg(keys.swept());
-        command.arg(keys.counted(inventory));
+        command.arg(script).arg(6 + usize::from(moved_from.is_some()));
+        command.arg(keys.members(inventory)).arg(keys.counts()).arg(keys.summary()).arg(keys.summed());
+        command.arg(keys.counted(inventory)).arg(keys.inventory(inventory));
         if let Some(moved_from) = moved_from {
             command.arg(keys.members(&moved_from.inventory));
         }
@@ -298,14 +298,12 @@ impl HeartbeatReply {
     /// Reads a reply. What no script sends is left out.
     fn read(reply: &Value) -> Self {
         let Value::Array(values) = reply else { return Self::default() };
-        let Some((first, counts)) = values.split_first() else { return Self::default() };
-        let count = |pair: &[Value]| match pair {
-            [Value::BulkString(digest), Value::Int(number)] => {
-                let digest = str::from_utf8(digest).ok().filter(|digest| is_hex(digest, DIGEST_DIGITS))?;
-                Some((digest.to_owned(), u32::try_from(*number).ok()?))
-            }
+        let [lacks_text, Value::BulkString(summary)] = &values[..] else { return Self::default() };
+        let words: Vec<_> = str::from_utf8(summary).unwrap_or_default().split(' ').collect();
+        let count = |pair: &[&str]| match *pair {
+            [digest, number] if is_hex(digest, DIGEST_DIGITS) => Some((digest.to_owned(), number.parse().ok()?)),
             _ => None,
         };
-        Self { lacks_text: *first == Value::Int(1), counts: counts.chunks(2).filter_map(count).collect() }
+        Self { lacks_text: *lacks_text == Value::Int(1), counts: words.chunks(2).filter_map(count).collect() }
     }
 }
