@@ -27,7 +27,8 @@ impl SharedServer {
     }
 
     async fn limiter_with(&self, options: impl FnOnce(Builder) -> Builder) -> Limiter {
-        let builder = Limiter::builder().url(self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
+        let builder =
+            Limiter::builder().presence(false).url(self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
         options(builder.deadline(LONG_DEADLINE)).connect().await.expect("the server is there")
     }
 

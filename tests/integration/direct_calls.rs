@@ -216,7 +216,7 @@ async fn call_follows_a_slot_that_moves() {
 async fn reply_that_is_too_long_closes_the_connection() {
     let server = FakeServer::with_script_reply(ScriptReply::Bytes("$1073741824\r\n"));
     server.recover();
-    let builder = Limiter::builder().url(server.url()).deadline(LONG_DEADLINE).on_error(OnError::Raise);
+    let builder = Limiter::builder().presence(false).url(server.url()).deadline(LONG_DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("a server");
     warm_up(&limiter).await;
     server.fail_again();

@@ -119,7 +119,7 @@ async fn error_of_a_timeout_states_whether_the_call_was_sent() {
     for (server, text) in
         [(silent, "no answer from Redis within 100ms"), (unfinished, "not sent to Redis within 100ms: ")]
     {
-        let builder = Limiter::builder().url(server.url()).deadline(DEADLINE).on_error(OnError::Raise);
+        let builder = Limiter::builder().presence(false).url(server.url()).deadline(DEADLINE).on_error(OnError::Raise);
         let limiter = builder.build().expect("a valid URL");
         let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("a failure");
         assert_eq!(error.kind(), Timeout);
@@ -160,6 +160,6 @@ async fn default_policy_turns_failures_into_standby_decisions() {
 }
 
 async fn connect_with_raise(url: &str, deadline: Duration) -> Limiter {
-    let builder = Limiter::builder().url(url).deadline(deadline).on_error(OnError::Raise);
+    let builder = Limiter::builder().presence(false).url(url).deadline(deadline).on_error(OnError::Raise);
     builder.connect().await.expect("the server is there")
 }

@@ -45,7 +45,8 @@ impl Fleet {
     }
 
     async fn limiter(&self, configure: impl FnOnce(Builder) -> Builder) -> Limiter {
-        let builder = Limiter::builder().url(self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
+        let builder =
+            Limiter::builder().presence(false).url(self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
         let limiter = configure(builder.deadline(LONG_DEADLINE)).connect().await.expect("the server is there");
         wait_until_quick(&limiter).await;
         limiter

@@ -15,7 +15,7 @@ fn url(sentinels: &[&FakeServer]) -> String {
 }
 
 async fn connect(url: &str) -> Limiter {
-    let builder = Limiter::builder().url(url).deadline(LONG_DEADLINE).on_error(OnError::Raise);
+    let builder = Limiter::builder().presence(false).url(url).deadline(LONG_DEADLINE).on_error(OnError::Raise);
     builder.connect().await.expect("a master")
 }
 
@@ -76,7 +76,7 @@ async fn frozen_master_leaves_time_for_another_sentinel() {
     let url = url(&[&stale, &stale, &stale, &good]);
     assert!(admits(&connect(&url).await).await);
     // An attempt in the background is limited to 1 s. It must get as far as the last sentinel.
-    let limiter = Limiter::builder().url(&url).on_error(OnError::Raise).build().expect("a URL");
+    let limiter = Limiter::builder().presence(false).url(&url).on_error(OnError::Raise).build().expect("a URL");
     eventually("served", || admits(&limiter)).await;
 }
 

@@ -208,7 +208,7 @@ impl Builder {
         let interval = self.heartbeat_interval();
         #[cfg(not(feature = "redis"))]
         let interval = std::time::Duration::ZERO;
-        Instances::new(self.instances.setting(), interval)
+        Instances::new(self.instances.setting(self.is_silent()), interval)
     }
 
     /// The options of the local state beside a store with this number of slots.

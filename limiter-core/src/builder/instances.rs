@@ -9,12 +9,14 @@ use crate::instances::InstancesSetting;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InstancesOptions {
     number: Option<u32>,
+    /// Live instances are demanded, and not only the default.
     is_live: bool,
     at_least: Option<u32>,
 }
 
 impl Builder {
-    /// Sets the number of instances of the program that share each limit, 1 or more. Default: 1.
+    /// Sets the number of instances of the program that share each limit, 1 or more. Default: the limiters that
+    /// [live](Builder::instances_live), or 1 for a limiter that writes no heartbeats.
     ///
     /// It matters while the store is unavailable and for one window after the last failure of a server, when standby
     /// limiters decide. Each instance then grants at most its share of a limit, so that together they stay within it. There
@@ -28,14 +30,14 @@ impl Builder {
     /// store, and by the whole limit in this process.
     ///
     /// With 1 each instance grants the whole limit: N instances allow up to N times as much while the store is
-    /// unavailable. [`instances_live`](Builder::instances_live) counts them.
+    /// unavailable.
     pub fn instances(mut self, instances: u32) -> Self {
         self.instances.number = Some(instances);
         self
     }
 
-    /// Shares each limit among the limiters that live, as their [heartbeats](Builder::presence) tell. Default: each grants the
-    /// whole limit. [`instances`](Builder::instances) comes before it. Needs the feature `redis`.
+    /// Shares each limit among the limiters that live, as their [heartbeats](Builder::presence) tell. It is the default, and
+    /// [`instances`](Builder::instances) comes before it. Needs the feature `redis`.
     ///
     /// A limit is shared by the limiters whose rules can make its key with its algorithm and window. A key that no rule of
     /// this program makes, as of [`Limiter::check`](crate::Limiter::check), is shared by all limiters of the
@@ -49,10 +51,11 @@ impl Builder {
     ///   starts in an outage has heard no number: [`instances_at_least`](Builder::instances_at_least) is for it.
     /// - The log of an outage has the number.
     ///
-    /// A limiter in memory ignores it.
+    /// A limiter in memory ignores it. A user without the permissions for heartbeats hears no number.
     ///
     /// # Errors
-    /// `build` and `connect` return [`ErrorKind::Config`](crate::ErrorKind::Config) for a limiter that writes no heartbeats.
+    /// With `instances_live`, `build` and `connect` return [`ErrorKind::Config`](crate::ErrorKind::Config) for a limiter that
+    /// writes no heartbeats.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -71,8 +74,8 @@ impl Builder {
     /// store is away. Default: 1. Needs the feature `redis`.
     ///
     /// # Errors
-    /// `build` and `connect` return [`ErrorKind::Config`](crate::ErrorKind::Config) for 0, and for a limiter without
-    /// `instances_live`.
+    /// `build` and `connect` return [`ErrorKind::Config`](crate::ErrorKind::Config) for 0, and for a limiter that writes no
+    /// heartbeats.
     #[cfg(feature = "redis")]
     pub fn instances_at_least(mut self, instances: u32) -> Self {
         self.instances.at_least = Some(instances);
@@ -88,23 +91,21 @@ impl InstancesOptions {
             "`instances` must be at least 1, got 0: leave it out for a program with one instance"
         } else if at_least == Some(0) {
             "`instances_at_least` must be at least 1, got 0: leave it out for the default of 1"
-        } else if at_least.is_some() && !is_live {
-            "`instances_at_least` must be used with live instances, got it without: call `Builder::instances_live`, or \
-             write `instances`"
-        } else if is_live && number.is_none() && is_silent {
-            "`instances_live` must be used with heartbeats, got `presence(false)`: remove that, or write `instances`"
+        } else if (is_live || at_least.is_some()) && number.is_none() && is_silent {
+            "live instances must be counted by heartbeats, got `presence(false)`: remove that, or write `instances`"
         } else {
             return None;
         };
         Some(problem.to_owned())
     }
 
-    pub(super) fn setting(&self) -> InstancesSetting {
+    /// The setting of a limiter on a store that several share.
+    pub(super) fn setting(&self, is_silent: bool) -> InstancesSetting {
         let number = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
         match *self {
             Self { number: Some(instances), .. } => InstancesSetting::Number(number(instances)),
-            Self { is_live: true, at_least, .. } => InstancesSetting::Live { at_least: number(at_least.unwrap_or(1)) },
-            _ => InstancesSetting::ONE,
+            _ if is_silent => InstancesSetting::ONE,
+            Self { at_least, .. } => InstancesSetting::Live { at_least: number(at_least.unwrap_or(1)) },
         }
     }
 }

@@ -57,7 +57,7 @@ async fn wait_until_served_by_the_master(sentinels: &Sentinels, promoted: NodeId
 /// Replaces the master during calls, and asserts that they follow it. The fault bench measures how soon.
 async fn assert_failover_is_followed(sentinels: Sentinels, options: &str, replace: fn(&mut Sentinels) -> Promotion) {
     let url = sentinels.url() + options;
-    let limiter = Limiter::builder().url(&url).deadline(DEADLINE).connect().await.expect("a master");
+    let limiter = Limiter::builder().presence(false).url(&url).deadline(DEADLINE).connect().await.expect("a master");
     let served = async || {
         let decision = limiter.check(&key("first"), &limit("1000000/10s")).await;
         matches!(decision, Ok(Decision::Allowed(allowed)) if allowed.source() == Source::Store)

@@ -104,7 +104,7 @@ async fn limiters_of_other_programs_on_the_prefix_do_not_cut_a_share() {
 async fn a_limiter_that_starts_in_an_outage_has_the_least_number() {
     let mut fixture = OutageFixture::new();
     fixture.server.kill();
-    let build = |builder: Builder| builder.instances_live().build().expect("valid");
+    let build = |builder: Builder| builder.build().expect("valid");
     let unaware = build(fixture.builder());
     assert_eq!(take_all(&unaware).await.0, [Source::Standby; 5], "it has heard no number");
     let aware = build(fixture.builder().instances_at_least(2));
@@ -142,8 +142,8 @@ fn contradictions_are_errors() {
         error.to_string()
     };
     assert!(message(built(new().instances_live().presence(false))).contains("got `presence(false)`"));
-    assert!(message(built(new().instances_at_least(2))).contains("call `Builder::instances_live`"));
-    assert!(message(built(new().instances_live().instances_at_least(0))).contains("at least 1, got 0"));
+    assert!(message(built(new().instances_at_least(2).presence(false))).contains("got `presence(false)`"));
+    assert!(message(built(new().instances_at_least(0))).contains("at least 1, got 0"));
     built(new().instances_live().presence(false).instances(3)).expect("the number that is set");
     Limiter::builder().url("memory:").instances_live().build().expect("it is ignored");
 }
