@@ -382,7 +382,7 @@ impl Builder {
             format!("`busy_poll` must be at most 1 ms, got {busy_poll:?}: leave it out for the default of 100 µs")
         } else if *max_keys == 0 {
             "`max_keys` must be at least 1, got 0: leave it out for the default of 1000000".to_owned()
-        } else if let Some(problem) = instances.problem(self.is_silent()) {
+        } else if let Some(problem) = instances.instances_problem(self.is_silent()) {
             problem
         } else if *remember_denials > Duration::from_secs(60) {
             format!(

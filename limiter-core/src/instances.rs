@@ -1,7 +1,7 @@
 //! The number of limiters that share each limit while the store is away: a number of the program's, or that of the limiters
 //! that live.
 //!
-//! Heartbeats tell how many limiters have each inventory of rules. A limit is shared by those whose inventory can make its
+//! The replies to heartbeats state how many limiters have each inventory of rules. A limit is shared by those whose inventory can make its
 //! key with its algorithm and window, and a key that no own rule makes by all of the prefix. So limiters of other programs on
 //! one prefix do not cut the shares.
 
@@ -14,18 +14,21 @@ use crate::{Key, Limit};
 mod counters;
 mod heard;
 
-pub(crate) use counters::{Counter, Counters, KeyShape};
-pub(crate) use heard::{Counts, HeardInstances};
+pub(crate) use counters::{KeyShape, RuleCounter, RuleCounters};
+pub(crate) use heard::{HeardInstances, LiveCounts};
+
+/// The usual time between two heartbeats.
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A rule of a limiter's inventory.
 pub(crate) struct InventoryRule {
     /// Its line of the text.
     pub(crate) line: String,
     /// The counters that it can make.
-    pub(crate) counters: Vec<Counter>,
+    pub(crate) counters: Vec<RuleCounter>,
 }
 
-/// Where the number of instances comes from.
+/// The origin of the number of instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InstancesSetting {
     /// The program's number.

@@ -12,7 +12,7 @@ use crate::sources::read;
 /// Structs, enums and unions for each 10 000 lines of code.
 const TYPES_PER_10000_LINES: usize = 181;
 /// The lines of the longest file, with comments.
-const LONGEST_FILE: usize = 549;
+const LONGEST_FILE: usize = 548;
 /// Functions of more than 60 lines.
 const LONG_FUNCTIONS: usize = 2;
 /// The names of each room that are used outside of it.

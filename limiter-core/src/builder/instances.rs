@@ -36,7 +36,7 @@ impl Builder {
         self
     }
 
-    /// Shares each limit among the limiters that live, as their [heartbeats](Builder::presence) tell. It is the default, and
+    /// Shares each limit among the limiters that live, by their [heartbeats](Builder::presence). It is the default, and
     /// [`instances`](Builder::instances) comes before it. Needs the feature `redis`.
     ///
     /// A limit is shared by the limiters whose rules can make its key with its algorithm and window. A key that no rule of
@@ -85,18 +85,25 @@ impl Builder {
 
 impl InstancesOptions {
     /// The mistake in these options, if there is one.
-    pub(super) fn problem(&self, is_silent: bool) -> Option<String> {
+    pub(super) fn instances_problem(&self, is_silent: bool) -> Option<String> {
         let Self { number, is_live, at_least } = *self;
-        let problem = if number == Some(0) {
-            "`instances` must be at least 1, got 0: leave it out for a program with one instance"
-        } else if at_least == Some(0) {
-            "`instances_at_least` must be at least 1, got 0: leave it out for the default of 1"
-        } else if (is_live || at_least.is_some()) && number.is_none() && is_silent {
-            "live instances must be counted by heartbeats, got `presence(false)`: remove that, or write `instances`"
-        } else {
-            return None;
-        };
-        Some(problem.to_owned())
+        if number == Some(0) {
+            return Some(
+                "`instances` must be at least 1, got 0: leave it out for a program with one instance".to_owned(),
+            );
+        }
+        if at_least == Some(0) {
+            return Some(
+                "`instances_at_least` must be at least 1, got 0: leave it out for the default of 1".to_owned(),
+            );
+        }
+        if is_silent && number.is_none() && (is_live || at_least.is_some()) {
+            return Some(
+                "the live instances must be counted by heartbeats, got `presence(false)`: remove it, or write `instances`"
+                    .to_owned(),
+            );
+        }
+        None
     }
 
     /// The setting of a limiter on a store that several share.

@@ -12,12 +12,12 @@ use crate::builder::Builder;
 use crate::builder::connection::{Store, Target, config_error};
 use crate::guard::{Guard, RemoteStore};
 use crate::health::HealthState;
-use crate::instances::Instances;
+use crate::instances::{HEARTBEAT_INTERVAL, Instances};
 use crate::limiter::Backend;
 use crate::metrics::{self, StoreUp};
 use crate::overflow::Overflows;
 use crate::rule::RuleTable;
-use crate::store::redis::{Endpoint, HEARTBEAT_INTERVAL, Options, PresenceOptions, Provider, RedisStore, Secret};
+use crate::store::redis::{Endpoint, Options, PresenceOptions, Provider, RedisStore, Secret};
 use crate::{Credentials, Error, Limiter};
 
 /// The options that only a store on Redis has.

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::counters::{Counters, KeyShape, kind};
+use super::counters::{KeyShape, RuleCounters, kind};
 use crate::sync::{AtomicU64, Ordering, RwLock, read, write};
 use crate::{Key, Limit};
 
 /// The number of limiters with each inventory, by its digest.
-pub(crate) type Counts = BTreeMap<String, u32>;
+pub(crate) type LiveCounts = BTreeMap<String, u32>;
 
 /// The heartbeats after which a smaller number counts: a minute.
 const KEPT_INTERVALS: u32 = 12;
 
-/// What a limiter has heard of the others.
+/// The numbers of other limiters that one has heard.
 ///
 /// A number rises when it is heard. It falls when only smaller ones were heard for a minute of connected time. So an outage, a
 /// failover to an empty replica and a lost slot lower none.
@@ -23,19 +23,19 @@ pub(crate) struct HeardInstances {
     interval: Duration,
     /// The most limiters of the prefix in a number that counts. 0 before the first one.
     most: AtomicU64,
-    state: RwLock<State>,
+    state: RwLock<HeardState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HeardState {
     /// The connected time so far.
     connected: Duration,
     /// The numbers that count, with the connected time at which each was heard first. The last one is the present.
-    history: VecDeque<(Duration, Counts)>,
+    history: VecDeque<(Duration, LiveCounts)>,
     /// The counters of this limiter's own rules.
-    own: Counters,
+    own: RuleCounters,
     /// Those of each inventory that was read.
-    of_inventories: BTreeMap<String, Counters>,
+    of_inventories: BTreeMap<String, RuleCounters>,
     /// Numbers that were computed from these, by shape and kind.
     computed: HashMap<(Option<KeyShape>, u64), NonZeroU32>,
 }
@@ -55,14 +55,14 @@ impl HeardInstances {
     }
 
     /// Sets the counters of this limiter's own rules.
-    pub(crate) fn set_own(&self, own: Counters) {
+    pub(crate) fn set_own(&self, own: RuleCounters) {
         let mut state = write(&self.state);
         state.own = own;
         state.computed.clear();
     }
 
     /// Hears how many limiters have each inventory, `passed` after the number before.
-    pub(crate) fn hear(&self, counts: Counts, passed: Duration) {
+    pub(crate) fn hear(&self, counts: LiveCounts, passed: Duration) {
         let mut state = write(&self.state);
         // While it was cut off, or stood still, it has heard nothing.
         state.connected += passed.min(2 * self.interval);
@@ -74,7 +74,7 @@ impl HeardInstances {
         while state.history.get(1).is_some_and(|(next, _)| now - *next >= KEPT_INTERVALS * self.interval) {
             state.history.pop_front();
         }
-        let State { history, of_inventories, .. } = &mut *state;
+        let HeardState { history, of_inventories, .. } = &mut *state;
         of_inventories.retain(|inventory, _| history.iter().any(|(_, counts)| counts.contains_key(inventory)));
         let most = history.iter().map(|(_, counts)| total(counts)).max().unwrap_or(0);
         state.computed.clear();
@@ -89,7 +89,7 @@ impl HeardInstances {
     }
 
     /// Sets the counters of an inventory.
-    pub(crate) fn set_counters(&self, inventory: &str, counters: Counters) {
+    pub(crate) fn set_counters(&self, inventory: &str, counters: RuleCounters) {
         let mut state = write(&self.state);
         state.of_inventories.insert(inventory.to_owned(), counters);
         state.computed.clear();
@@ -110,7 +110,7 @@ impl HeardInstances {
     }
 }
 
-impl State {
+impl HeardState {
     fn sharing(&self, shape: Option<KeyShape>, kind: u64) -> NonZeroU32 {
         let rules = self.own.rules_of(shape, kind);
         let may_count = |inventory: &str| match (&rules, shape, self.of_inventories.get(inventory)) {
@@ -118,7 +118,7 @@ impl State {
             // A key without a rule, and an inventory that was not read.
             _ => true,
         };
-        let in_number = |counts: &Counts| {
+        let in_number = |counts: &LiveCounts| {
             counts
                 .iter()
                 .filter(|(inventory, _)| may_count(inventory))
@@ -130,6 +130,6 @@ impl State {
     }
 }
 
-fn total(counts: &Counts) -> u64 {
+fn total(counts: &LiveCounts) -> u64 {
     counts.values().map(|number| u64::from(*number)).sum()
 }

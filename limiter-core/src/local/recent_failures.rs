@@ -20,7 +20,7 @@ pub(crate) struct RecentFailures {
     keys: Box<[AtomicU64]>,
 }
 
-/// What has failed.
+/// The part of the store that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RecentFailure {
     /// Calls alone, such as one that was late. The server has its counters.

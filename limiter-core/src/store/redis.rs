@@ -32,7 +32,7 @@ mod worker_handle;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use naming::Secret;
 pub use presence::Instance;
-pub(crate) use presence::{INTERVAL as HEARTBEAT_INTERVAL, InventorySource, PresenceOptions};
+pub(crate) use presence::{InventorySource, PresenceOptions};
 pub use server::Credentials;
 pub(crate) use server::Provider;
 #[cfg(feature = "tls")]

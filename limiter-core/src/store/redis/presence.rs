@@ -53,9 +53,6 @@ pub(crate) struct PresenceOptions {
     instances: Instances,
 }
 
-/// The usual time between two heartbeats.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-
 impl PresenceOptions {
     /// Creates those of a limiter that is built now. One without an inventory writes no heartbeats. `interval` is the time
     /// between two of them. `instances` hears how many limiters live.
@@ -175,10 +172,11 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::instances::HEARTBEAT_INTERVAL;
 
     #[tokio::test(start_paused = true)]
     async fn a_new_version_is_written_before_the_next_heartbeat_is_due() {
-        let (interval, spread) = (INTERVAL, INTERVAL / 10);
+        let (interval, spread) = (HEARTBEAT_INTERVAL, HEARTBEAT_INTERVAL / 10);
         for at in [0, 700, 4_000, 60_000].map(Duration::from_millis) {
             let (began, looks) = (Instant::now(), Cell::new(0));
             let is_due = || {

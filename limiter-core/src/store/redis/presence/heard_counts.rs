@@ -7,7 +7,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::owner::LiveServer;
-use crate::instances::{Counters, Counts, Instances};
+use crate::instances::{Instances, LiveCounts, RuleCounters};
 use crate::store::redis::pipelined::ReplyBound;
 
 /// The most inventories that are read after one heartbeat.
@@ -19,7 +19,7 @@ pub(super) struct HeardCounts {
     instances: Instances,
     heard_at: Cell<Option<Instant>>,
     /// The digest of the own inventory, with its counters.
-    own: RefCell<Option<(String, Counters)>>,
+    own: RefCell<Option<(String, RuleCounters)>>,
 }
 
 impl HeardCounts {
@@ -28,7 +28,7 @@ impl HeardCounts {
     }
 
     /// Sets the own inventory.
-    pub(super) fn set_own(&self, digest: &str, counters: Counters) {
+    pub(super) fn set_own(&self, digest: &str, counters: RuleCounters) {
         if self.instances.is_live() {
             self.instances.heard().set_own(counters.clone());
             self.own.replace(Some((digest.to_owned(), counters)));
@@ -36,7 +36,7 @@ impl HeardCounts {
     }
 
     /// Hears the numbers of a reply. An inventory that cannot be read may count any key.
-    pub(super) async fn hear(&self, counts: Counts) {
+    pub(super) async fn hear(&self, counts: LiveCounts) {
         // A limiter that is listed hears of itself at least.
         if counts.is_empty() {
             return;
@@ -61,12 +61,12 @@ impl HeardCounts {
     }
 
     /// Reads the counters of an inventory. `None` if the store has none, or cannot be asked.
-    async fn read(&self, inventory: &str) -> Option<Counters> {
+    async fn read(&self, inventory: &str) -> Option<RuleCounters> {
         let (node, _) = self.server.connected()?;
         let mut command = redis::cmd("GET");
         command.arg(self.server.keys.inventory(inventory));
         match self.server.send_from(node, &command, ReplyBound::Script).await {
-            Ok(Value::BulkString(text)) => Some(Counters::of_inventory(&String::from_utf8_lossy(&text))),
+            Ok(Value::BulkString(text)) => Some(RuleCounters::of_inventory(&String::from_utf8_lossy(&text))),
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use super::heard_counts::HeardCounts;
 use super::member::{DIGEST_DIGITS, Identity, is_hex};
 use super::owner::{LiveServer, SendError};
 use super::{FollowedVersion, InventorySource};
-use crate::instances::{Counters, Counts};
+use crate::instances::{LiveCounts, RuleCounters};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::health::HealthBoard;
@@ -222,7 +222,7 @@ impl Heartbeat {
     }
 
     /// Makes the text of the inventory, which has its counters too. Calls are served meanwhile.
-    async fn inventory_text(&self) -> (String, Counters) {
+    async fn inventory_text(&self) -> (String, RuleCounters) {
         let (mut text, mut left_out, mut counters) = (String::new(), 0_usize, Vec::new());
         for (number, rule) in self.inventory.rules().enumerate() {
             let line = rule.line;
@@ -240,7 +240,7 @@ impl Heartbeat {
         if left_out > 0 {
             text.push_str(&format!("{{\"left_out\":{left_out}}}\n"));
         }
-        let counters = Counters::new(counters);
+        let counters = RuleCounters::new(counters);
         text.push_str(&counters.line());
         text.push('\n');
         (text, counters)
@@ -291,7 +291,7 @@ impl HeartbeatCall<'_> {
 struct HeartbeatReply {
     lacks_text: bool,
     /// Empty if the store has none that can be used.
-    counts: Counts,
+    counts: LiveCounts,
 }
 
 impl HeartbeatReply {
