@@ -19,8 +19,13 @@ fn limit(text: &str) -> Limit {
 
 /// Returns a state under a clock that stands still.
 fn local(max_keys: usize, slots: u16) -> (Arc<Local>, Clock) {
+    local_of(1, max_keys, slots)
+}
+
+/// Returns the state of one of so many instances.
+fn local_of(instances: u32, max_keys: usize, slots: u16) -> (Arc<Local>, Clock) {
     let clock = Clock::Manual(ManualClock::new());
-    let standby = StandbyConfig { max_keys, instances: Instances::set(1), slots, is_in_child: false };
+    let standby = StandbyConfig { max_keys, instances: Instances::set(instances), slots, is_in_child: false };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
     let options = LocalOptions { standby, remember_denials: LONG, clock: clock.clone(), overflows };
     (options.new_local(), clock)
@@ -214,4 +219,23 @@ fn the_standby_limiter_counts_failed_calls_until_they_are_released_refunded_or_r
     assert_eq!(left(&local, &request[0]), 6);
     local.reset(&Request::new(&key, limit, 0));
     assert_eq!(left(&local, &request[0]), 9);
+}
+
+/// The whole limit was checked for a call after a late one, and the server fails while it is under way.
+#[test]
+fn a_call_that_fails_with_a_reservation_is_decided_by_the_share() {
+    let (key, limit) = (Key::new("a"), limit("9/1m"));
+    let requests = [Request::new(&key, limit, 1)];
+    let failed = |local: &Local| {
+        local.fail(requests.iter().copied());
+        let reserve = || local.standby.reserve(SlottedRequests::in_slot_0(&requests), Duration::ZERO);
+        let reservations: Vec<_> = (0..9).map(|_| reserve().expect("the whole limit").expect("consulted")).collect();
+        let decide = |reservation: StoreReply| {
+            local.decide_by_standby(&requests, &CallOptions::default(), Some(reservation.into())).reply.allowed
+        };
+        reservations.into_iter().filter(|reservation| decide(reservation.clone())).count()
+    };
+    assert_eq!(failed(&local_of(1, 10, 1).0), 9);
+    // Those that are under way hold permits above the share until they have failed.
+    assert_eq!(failed(&local_of(3, 10, 1).0), 3);
 }
