@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::time::SystemTime;
 
+use crate::activity::Recorder;
 use crate::builder::Builder;
 use crate::builder::connection::Store;
 use crate::decision::receipt::LimiterId;
@@ -66,11 +67,13 @@ impl Recipe {
     /// Makes what the limiter has in this process. A store on Redis starts at its first call. `parents` are the ids of the
     /// limiter in the parents of this process.
     fn inside(self: Arc<Self>, rules: RuleTable, parents: Vec<LimiterId>) -> Inside {
-        let (backend, overflows) = self.backend(&rules, !parents.is_empty());
+        let activity = self.options.activity.clone().map(Recorder::start);
+        let (backend, overflows) = self.backend(&rules, activity.as_ref(), !parents.is_empty());
         let Builder { ref observers, exposes_keys, ref clock, .. } = self.options;
         let mut observers = observers.clone();
         observers.attach_overflow(overflows);
         observers.attach_rules(rules.logged_limits());
+        observers.attach_activity(activity);
         Inside {
             rules,
             runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
@@ -110,6 +113,9 @@ impl Recipe {
     fn backend(
         &self,
         #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "of heartbeats"))] rules: &RuleTable,
+        #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "of the stream"))] activity: Option<
+            &Arc<Recorder>,
+        >,
         is_in_child: bool,
     ) -> (Backend, Arc<Overflows>) {
         let options = &self.options;
@@ -134,7 +140,8 @@ impl Recipe {
             }
             #[cfg(feature = "redis")]
             StoreRecipe::Redis(endpoint, secret) => {
-                options.redis_backend(endpoint, secret.as_ref(), rules, is_in_child)
+                let presence = options.presence_options(rules, activity);
+                options.redis_backend(endpoint, secret.as_ref(), presence, is_in_child)
             }
         }
     }

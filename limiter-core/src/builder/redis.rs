@@ -8,6 +8,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use crate::Tls;
+use crate::activity::Recorder;
 use crate::builder::Builder;
 use crate::builder::connection::{Store, Target, config_error};
 use crate::guard::{Guard, RemoteStore};
@@ -309,10 +310,12 @@ impl fmt::Debug for RedisOptions {
 // The store of a limiter, and its start.
 
 impl Builder {
-    fn presence_options(&self, rules: &RuleTable) -> PresenceOptions {
+    /// The options of heartbeats and of the stream of activity.
+    pub(super) fn presence_options(&self, rules: &RuleTable, activity: Option<&Arc<Recorder>>) -> PresenceOptions {
         let RedisOptions { is_silent, heartbeat_interval, .. } = &self.redis;
         let inventory = if *is_silent { None } else { Some(Arc::new(rules.inventory()) as _) };
-        PresenceOptions::new(inventory, *heartbeat_interval)
+        let activity = activity.map(|activity| Arc::clone(activity) as _);
+        PresenceOptions::new(inventory, *heartbeat_interval).with_activity(activity)
     }
 
     /// Makes a store that is not started yet.
@@ -320,7 +323,7 @@ impl Builder {
         &self,
         endpoint: &Endpoint,
         secret: Option<&Secret>,
-        rules: &RuleTable,
+        presence: PresenceOptions,
         is_in_child: bool,
     ) -> (Backend, Arc<Overflows>) {
         let options = self.local_options(endpoint.slots(), is_in_child);
@@ -340,7 +343,7 @@ impl Builder {
             clock: self.clock.clone(),
             local: Arc::clone(&local),
             health_observers: Arc::new(health_observers),
-            presence: self.presence_options(rules),
+            presence,
         };
         let store = Box::new(RedisStore::new(endpoint.clone_without_state(), options));
         let guard = Guard::new(RemoteStore::Redis(store), local).with_store_up(store_up);

@@ -212,6 +212,11 @@ impl LiveKeys {
         self.key("swept")
     }
 
+    /// The stream of activity.
+    pub(crate) fn activity(&self) -> String {
+        self.key("activity")
+    }
+
     /// The members of the inventory with this digest.
     pub(crate) fn members(&self, digest: &str) -> String {
         self.key("members:") + digest
