@@ -1,8 +1,6 @@
 //! The most frequent keys of a stream of decisions.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 /// A space-saving sketch (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
 /// Streams", 2005): a fixed number of counters for any number of keys.
@@ -13,12 +11,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 ///
 /// A key is recognised by a hash of 64 bits under the seed of the process.
 pub(super) struct SpaceSaving {
-    counters: Vec<KeyCounter>,
     capacity: usize,
-    /// The counters as a binary heap, the least one first.
-    heap: Vec<u32>,
-    /// The counter of each key.
-    index: HashMap<u64, u32, BuildHasherDefault<GivenHash>>,
+    /// In the order in which they were made.
+    counters: Vec<KeyCounter>,
+    /// The counters in the order of their counts, the least one first, and their counts in the same order. A count grows by 1,
+    /// so its counter changes places with the last one of those that had the same count.
+    order: Vec<usize>,
+    counts: Vec<u64>,
+    index: KeyIndex,
 }
 
 /// The counter of one key.
@@ -28,12 +28,13 @@ pub(super) struct KeyCounter {
     pub(super) rule: &'static str,
     /// The encoded key.
     pub(super) key: String,
+    /// Set in the counters that [`SpaceSaving::top`] returns.
     pub(super) count: u64,
     /// The part of the count that may be of other keys.
     pub(super) error: u64,
     /// The count that the store has, and the number of the entry with it. 0 if it has none of this key.
     pub(super) written: (u64, u64),
-    /// Its place in the heap.
+    /// Its place in the order.
     place: usize,
 }
 
@@ -46,129 +47,138 @@ pub(super) fn id_of(rule_hash: u64, key_hash: u64) -> u64 {
 impl SpaceSaving {
     /// Creates a sketch with this number of counters, which are made as they are needed.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { counters: Vec::new(), capacity, heap: Vec::new(), index: HashMap::default() }
+        let index = KeyIndex::new(capacity);
+        Self { capacity, counters: Vec::new(), order: Vec::new(), counts: Vec::new(), index }
     }
 
     /// Adds a key once. `encoding` is called for one that had no counter.
     #[inline]
     pub(super) fn add<'k>(&mut self, id: u64, rule: &'static str, encoding: impl FnOnce() -> Cow<'k, [u8]>) {
-        let place = match self.index.get(&id) {
-            Some(counter) => {
-                let counter = &mut self.counters[index_of(*counter)];
-                counter.count += 1;
-                counter.place
+        let place = match self.index.find(id) {
+            Some(number) => self.counters[number].place,
+            None => {
+                let encoding = encoding();
+                // An encoding has ASCII letters alone.
+                let key = std::str::from_utf8(&encoding).unwrap_or_default();
+                if self.counters.len() < self.capacity {
+                    return self.push(id, rule, key);
+                }
+                let Some(number) = self.order.first().copied() else { return };
+                let least = &mut self.counters[number];
+                self.index.replace(least.id, id, number);
+                (least.id, least.rule, least.error, least.written) = (id, rule, self.counts[0], (0, 0));
+                least.key.clear();
+                least.key.push_str(key);
+                0
             }
-            None => match self.replace_least(id, rule, &encoding()) {
-                Some(place) => place,
-                None => return,
-            },
         };
-        self.sift_down(place);
+        self.increment(place);
     }
 
-    /// Gives a key a counter, and returns its place in the heap. `None` without counters.
-    fn replace_least(&mut self, id: u64, rule: &'static str, encoding: &[u8]) -> Option<usize> {
-        // An encoding has ASCII letters alone.
-        let encoding = std::str::from_utf8(encoding).unwrap_or_default();
-        if self.counters.len() < self.capacity {
-            let (number, place) = (u32::try_from(self.counters.len()).ok()?, self.heap.len());
-            self.counters.push(KeyCounter {
-                id,
-                rule,
-                key: encoding.to_owned(),
-                count: 1,
-                error: 0,
-                written: (0, 0),
-                place,
-            });
-            self.heap.push(number);
-            self.index.insert(id, number);
-            self.sift_up(place);
-            return Some(self.counters[index_of(number)].place);
-        }
-        let number = *self.heap.first()?;
-        let least = &mut self.counters[index_of(number)];
-        self.index.remove(&least.id);
+    /// Adds a counter with a count of 1, before all others.
+    #[cold]
+    fn push(&mut self, id: u64, rule: &'static str, key: &str) {
+        let number = self.counters.len();
+        self.counters.iter_mut().for_each(|counter| counter.place += 1);
+        let key = key.to_owned();
+        self.counters.push(KeyCounter { id, rule, key, count: 0, error: 0, written: (0, 0), place: 0 });
+        self.order.insert(0, number);
+        self.counts.insert(0, 1);
         self.index.insert(id, number);
-        (least.id, least.rule, least.error, least.written) = (id, rule, least.count, (0, 0));
-        least.count += 1;
-        least.key.clear();
-        least.key.push_str(encoding);
-        Some(0)
     }
 
-    fn count_at(&self, place: usize) -> u64 {
-        self.counters[index_of(self.heap[place])].count
-    }
-
-    fn swap(&mut self, one: usize, other: usize) {
-        self.heap.swap(one, other);
-        for place in [one, other] {
-            self.counters[index_of(self.heap[place])].place = place;
-        }
-    }
-
+    /// Adds 1 to the count at a place.
     #[inline]
-    fn sift_down(&mut self, mut place: usize) {
-        loop {
-            let first_child = 2 * place + 1;
-            let children = first_child..(first_child + 2).min(self.heap.len());
-            let Some(least) = children.min_by_key(|child| self.count_at(*child)) else { return };
-            if self.count_at(place) <= self.count_at(least) {
-                return;
-            }
-            self.swap(place, least);
-            place = least;
-        }
-    }
-
-    fn sift_up(&mut self, mut place: usize) {
-        while place > 0 {
-            let parent = (place - 1) / 2;
-            if self.count_at(parent) <= self.count_at(place) {
-                return;
-            }
-            self.swap(place, parent);
-            place = parent;
-        }
+    fn increment(&mut self, place: usize) {
+        let count = self.counts[place];
+        let last = place + self.counts[place..].partition_point(|other| *other <= count) - 1;
+        self.order.swap(place, last);
+        self.counters[self.order[place]].place = place;
+        self.counters[self.order[last]].place = last;
+        self.counts[last] += 1;
     }
 
     /// Records the count of a key that the store has, with the number of the entry.
     #[cfg(feature = "redis")]
     pub(super) fn set_written(&mut self, id: u64, written: (u64, u64)) {
-        if let Some(counter) = self.index.get(&id) {
-            self.counters[index_of(*counter)].written = written;
+        if let Some(number) = self.index.find(id) {
+            self.counters[number].written = written;
         }
     }
 
     /// Returns the counters with the greatest counts, the greatest first.
     #[cfg(feature = "redis")]
     pub(super) fn top(&self, number: usize) -> Vec<KeyCounter> {
-        let mut order: Vec<_> = self.counters.iter().collect();
-        order.sort_unstable_by_key(|counter| std::cmp::Reverse(counter.count));
-        order.into_iter().take(number).cloned().collect()
+        let greatest = self.order.iter().zip(&self.counts).rev().take(number);
+        greatest.map(|(number, count)| KeyCounter { count: *count, ..self.counters[*number].clone() }).collect()
     }
 }
 
-fn index_of(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+// The counters by the identities of their keys.
+
+/// A table with places for four times as many counters as there are. A counter is at the first free place from that of its
+/// identity on.
+struct KeyIndex {
+    /// The identity and the number of a counter.
+    places: Box<[Option<(u64, usize)>]>,
 }
 
-/// A hasher of hashes.
-#[derive(Default)]
-struct GivenHash(u64);
-
-impl Hasher for GivenHash {
-    fn finish(&self) -> u64 {
-        self.0
+impl KeyIndex {
+    fn new(counters: usize) -> Self {
+        Self { places: vec![None; (4 * counters).next_power_of_two()].into() }
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    /// The place of an identity, whose bits are those of a hash.
+    #[inline]
+    fn home(&self, id: u64) -> usize {
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits select a place")]
+        let place = id as usize;
+        place & (self.places.len() - 1)
     }
 
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
+    #[inline]
+    fn after(&self, place: usize) -> usize {
+        (place + 1) & (self.places.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, id: u64) -> Option<usize> {
+        let mut place = self.home(id);
+        while let Some((other, number)) = self.places[place] {
+            if other == id {
+                return Some(number);
+            }
+            place = self.after(place);
+        }
+        None
+    }
+
+    fn insert(&mut self, id: u64, number: usize) {
+        let mut place = self.home(id);
+        while self.places[place].is_some() {
+            place = self.after(place);
+        }
+        self.places[place] = Some((id, number));
+    }
+
+    /// Removes the identity of a counter, and inserts another one.
+    fn replace(&mut self, id: u64, by: u64, number: usize) {
+        let mut free = self.home(id);
+        while self.places[free].is_some_and(|(other, _)| other != id) {
+            free = self.after(free);
+        }
+        self.places[free] = None;
+        // Those behind it move up, unless that is before their own place.
+        let mut place = self.after(free);
+        while let Some((other, _)) = self.places[place] {
+            let distance = |from: usize| place.wrapping_sub(from) & (self.places.len() - 1);
+            if distance(self.home(other)) >= distance(free) {
+                self.places[free] = self.places[place].take();
+                free = place;
+            }
+            place = self.after(place);
+        }
+        self.insert(by, number);
     }
 }
 
