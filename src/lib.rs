@@ -138,6 +138,10 @@ struct Concurrent;
 struct Leases;
 
 #[cfg(doctest)]
+#[doc = include_str!("../docs/live.md")]
+struct Live;
+
+#[cfg(doctest)]
 #[doc = include_str!("../docs/operations.md")]
 struct Operations;
 

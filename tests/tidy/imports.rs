@@ -51,6 +51,7 @@ const ORDER: &[&str] = &[
     "store",
     "decision",
     "http",
+    "activity",
     "collected",
     "convert",
     "observer",
