@@ -1,6 +1,7 @@
 //! Tests of activity: the totals and the top keys that limiters write into a stream, and what a reader makes of them.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
@@ -9,7 +10,7 @@ use rate_limited::{
     Activity, ActivityCounts, ActivityLog, Builder, ErrorKind, HealthState, Key, KeyActivity, Limiter, OnError,
 };
 use tokio::task::yield_now;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{interval, sleep};
 
 use crate::acl::documented_rules;
 use crate::child_process;
@@ -167,37 +168,45 @@ async fn sums_are_exact_although_a_tenth_of_the_entries_fail() {
     for (number, calls) in calls.iter().enumerate() {
         let keys = denied_keys(&log);
         let (_, count) = keys.iter().find(|(key, _)| *key == format!("user:@{number}")).expect("a denied key");
-        assert_eq!(*count, calls - 1);
+        // A call that meets the worker in the sketch is left out of it.
+        assert!(*count < *calls && *count >= calls - 1 - calls / 500, "{count} of {calls}");
     }
     assert!(limiters.iter().all(|limiter| limiter.health().state == HealthState::Up), "no call has failed");
 }
 
 #[tokio::test]
 async fn rates_of_three_loaded_limiters_are_within_5_percent() {
-    const CALLS_PER_SECOND: u64 = 200;
+    const CALLS_PER_TICK: u64 = 4;
     let (server, prefix) = (RedisServer::start(), unique("activity"));
     let usual = || Activity::new("loaded");
     let limiters = join_all([(); 3].map(|()| connect(server.url(), &prefix, usual()))).await;
-    let began = Instant::now();
-    let load = join_all(limiters.iter().enumerate().map(|(number, limiter)| async move {
-        let mut ticks = interval(Duration::from_secs(1) / 50);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        while began.elapsed() < Duration::from_secs(9) {
-            ticks.tick().await;
-            call(limiter, "search", &Key::new("user:").part(number), CALLS_PER_SECOND / 50).await;
+    let (began, calls) = (Instant::now(), Mutex::new(Vec::new()));
+    let load = join_all(limiters.iter().enumerate().map(|(number, limiter)| {
+        let calls = &calls;
+        async move {
+            let mut ticks = interval(Duration::from_secs(1) / 50);
+            while began.elapsed() < Duration::from_secs(9) {
+                ticks.tick().await;
+                call(limiter, "search", &Key::new("user:").part(number), CALLS_PER_TICK).await;
+                calls.lock().expect("not poisoned").push(SystemTime::now());
+            }
         }
     }));
     let look = async {
         sleep(Duration::from_millis(8_500)).await;
-        let log = read(&limiters[0]).await;
-        let rules: Vec<_> = log.limiters().flat_map(|limiter| &limiter.rules).collect();
-        (rules.len(), rules.iter().map(|rule| rule.per_second(|counts| counts.denied)).collect::<Vec<_>>())
+        read(&limiters[0]).await
     };
-    let (_, (rules, rates)) = tokio::join!(load, look);
-    assert_eq!(rules, 3);
-    let (expected, sum) = (CALLS_PER_SECOND as f64, rates.iter().sum::<f64>());
-    assert!(rates.iter().all(|rate| (rate - expected).abs() < 0.05 * expected), "{rates:?}");
-    assert!((sum - 3.0 * expected).abs() < 0.05 * 3.0 * expected, "{sum}");
+    let (_, log) = tokio::join!(load, look);
+    let rules: Vec<_> = log.limiters().flat_map(|limiter| &limiter.rules).collect();
+    let rates: Vec<_> = rules.iter().map(|rule| rule.per_second(|counts| counts.denied)).collect();
+    // A machine under load makes fewer calls than it should.
+    let (from, to) = (log.read_at() - Duration::from_millis(6_000), log.read_at() - Duration::from_millis(500));
+    let ticks = calls.into_inner().expect("not poisoned").iter().filter(|at| from <= **at && **at < to).count();
+    let expected = ticks as f64 * CALLS_PER_TICK as f64 / 5.5 / 3.0;
+    let sum = rates.iter().sum::<f64>();
+    assert_eq!(rules.len(), 3);
+    assert!(rates.iter().all(|rate| (rate - expected).abs() < 0.05 * expected), "{rates:?}, expected {expected}");
+    assert!((sum - 3.0 * expected).abs() < 0.05 * 3.0 * expected, "{sum}, expected {expected} of each");
     eventually("over", async || {
         let log = read(&limiters[0]).await;
         log.limiters().flat_map(|limiter| &limiter.rules).all(|rule| rule.per_second(|counts| counts.denied) == 0.0)
@@ -223,6 +232,15 @@ async fn the_ten_most_denied_keys_of_a_zipf_load_are_found() {
     assert_eq!(found, (1..=10).map(|rank| format!("user:@{rank}")).collect::<Vec<_>>());
 }
 
+/// All texts of a reply.
+fn text_of(reply: Reply) -> String {
+    match reply {
+        Reply::Bulk(text) => String::from_utf8_lossy(&text).into_owned(),
+        Reply::Array(replies) => replies.into_iter().map(text_of).collect(),
+        _ => String::new(),
+    }
+}
+
 #[tokio::test]
 async fn hashed_keys_are_digests_and_without_top_keys_there_are_none() {
     let (server, prefix) = (RedisServer::start(), unique("activity"));
@@ -246,7 +264,7 @@ async fn hashed_keys_are_digests_and_without_top_keys_there_are_none() {
             );
         }
     }
-    let entries = format!("{:?}", server.command(&["XRANGE", &stream(&prefix), "-", "+"]));
+    let entries = text_of(server.command(&["XRANGE", &stream(&prefix), "-", "+"]));
     assert!(entries.contains("search") && !entries.contains(secret), "{entries}");
 }
 
