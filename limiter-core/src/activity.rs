@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
+use crate::metrics::CallOutcome;
 use crate::request::Request;
 use crate::sync::{seed, unless_blocked};
 use crate::{Allowed, Denied, Source};
@@ -27,7 +28,7 @@ pub use counters::ActivityCounts;
 #[cfg(feature = "redis")]
 pub use log::{ActivityLog, DenialBurst, KeyActivity, LimiterActivity, RuleActivity};
 
-use counters::{Outcome, RuleCounters, RuleTotals};
+use counters::{RuleCounters, RuleTotals};
 #[cfg(feature = "redis")]
 use publication::Publication;
 use sketch::SpaceSaving;
@@ -49,15 +50,11 @@ use sketch::SpaceSaving;
 pub struct Activity {
     name: String,
     top_keys: u32,
-    intervals: Intervals,
-}
-
-/// The times between two entries and between two log lines of a rule.
-#[derive(Clone, Copy, Debug)]
-struct Intervals {
+    /// The shortest time between two entries.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "of the stream"))]
-    entry: Duration,
-    log: Duration,
+    entry_interval: Duration,
+    /// The time between two log lines of a rule.
+    log_interval: Duration,
 }
 
 /// The longest name, in bytes.
@@ -71,8 +68,8 @@ impl Activity {
     /// Up to 20 denied and 20 allowed keys are shown, unless [`top_keys`](Self::top_keys) is called.
     #[must_use]
     pub fn new(name: impl AsRef<str>) -> Self {
-        let intervals = Intervals { entry: Duration::from_secs(1), log: Duration::from_secs(60) };
-        Self { name: name.as_ref().to_owned(), top_keys: 20, intervals }
+        let (entry_interval, log_interval) = (Duration::from_secs(1), Duration::from_secs(60));
+        Self { name: name.as_ref().to_owned(), top_keys: 20, entry_interval, log_interval }
     }
 
     /// Sets how many of the most denied keys are shown, and how many of the most allowed ones: 0 to 100. Default: 20. With 0
@@ -91,7 +88,7 @@ impl Activity {
     #[doc(hidden)]
     #[must_use]
     pub fn intervals(mut self, entry: Duration, log: Duration) -> Self {
-        self.intervals = Intervals { entry, log };
+        (self.entry_interval, self.log_interval) = (entry, log);
         self
     }
 
@@ -120,12 +117,9 @@ pub(crate) struct Recorder {
     publication: Mutex<Publication>,
 }
 
-/// The sketches of both kinds of keys. A decision that finds one in use by another thread is left out of it: such losses
-/// are spread over the keys as the decisions are, so the order of the keys stays.
-struct TopKeys {
-    denied: Mutex<SpaceSaving>,
-    allowed: Mutex<SpaceSaving>,
-}
+/// The sketches of denied and of allowed keys. A decision that finds one in use by another thread is left out of it: such
+/// losses are spread over the keys as the decisions are, so the order of the keys stays.
+type TopKeys = [Mutex<SpaceSaving>; 2];
 
 /// The counters of a sketch for each key that is shown. The more, the better are the counts.
 const COUNTERS_OF_TOP_KEY: usize = 8;
@@ -135,8 +129,8 @@ impl Recorder {
     pub(crate) fn start(options: Activity) -> Arc<Self> {
         let shown = usize::try_from(options.top_keys).unwrap_or(0);
         let sketch = || Mutex::new(SpaceSaving::new(COUNTERS_OF_TOP_KEY * shown));
-        let keys = (shown > 0).then(|| TopKeys { denied: sketch(), allowed: sketch() });
-        let log_interval = options.intervals.log;
+        let keys = (shown > 0).then(|| [sketch(), sketch()]);
+        let log_interval = options.log_interval;
         let recorder = Arc::new(Self {
             options,
             rules: RuleTotals::new(),
@@ -161,16 +155,16 @@ impl Recorder {
     #[inline]
     pub(crate) fn allowed_one(&self, name: &'static str, request: &Request<'_>, source: Source) {
         let rule = self.rules.of(name);
-        rule.count(Outcome::Allowed, source);
-        if let Some(keys) = &self.keys {
-            count_key(&keys.allowed, rule, request.key.hash_of_key(&seed()), request);
+        rule.count(CallOutcome::Allowed, source);
+        if let Some([_, allowed]) = &self.keys {
+            count_key(allowed, rule, request.key.hash_of_key(&seed()), request);
         }
     }
 
     #[cold]
     fn allowed_several(&self, context: DecisionContext<'_>, requests: &[Request<'_>], source: Source) {
         if requests.is_empty() {
-            return self.rules.of(context.name_of(0)).count(Outcome::Allowed, source);
+            return self.rules.of(context.name_of(0)).count(CallOutcome::Allowed, source);
         }
         // The requests of a rule are neighbours, and several limits of it have one key.
         let mut last: Option<(&'static str, &Request<'_>)> = None;
@@ -178,12 +172,12 @@ impl Recorder {
             let name = context.name_of(index);
             let rule = self.rules.of(name);
             if last.is_none_or(|(before, _)| before != name) {
-                rule.count(Outcome::Allowed, source);
+                rule.count(CallOutcome::Allowed, source);
             }
-            if let Some(keys) = &self.keys
+            if let Some([_, allowed]) = &self.keys
                 && last.is_none_or(|(before, other)| before != name || other.key != request.key)
             {
-                count_key(&keys.allowed, rule, request.key.hash_of_key(&seed()), request);
+                count_key(allowed, rule, request.key.hash_of_key(&seed()), request);
             }
             last = Some((name, request));
         }
@@ -192,18 +186,18 @@ impl Recorder {
     /// Counts a denied call, for the rule and the key that denied it.
     pub(crate) fn denied(&self, context: DecisionContext<'_>, denied: &Denied) {
         let rule = self.rules.of(denied.static_name());
-        rule.count(Outcome::Denied, denied.source());
+        rule.count(CallOutcome::Denied, denied.source());
         let Some(request) = context.requests.get(denied.request_index()) else { return };
         let hash = request.key.hash_of_key(&seed());
         rule.add_key(hash);
-        if let Some(keys) = &self.keys {
-            count_key(&keys.denied, rule, hash, request);
+        if let Some([denied_keys, _]) = &self.keys {
+            count_key(denied_keys, rule, hash, request);
         }
     }
 
     /// Counts a call that a rule in shadow mode would deny.
     pub(crate) fn shadowed(&self, denied: &Denied) {
-        self.rules.of(denied.static_name()).count(Outcome::Shadowed, denied.source());
+        self.rules.of(denied.static_name()).count(CallOutcome::Shadowed, denied.source());
     }
 }
 
@@ -216,7 +210,7 @@ fn count_key(sketch: &Mutex<SpaceSaving>, rule: &RuleCounters, key_hash: u64, re
     }
 }
 
-/// Without the keys.
+/// Shows no key.
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder").field("options", &self.options).finish_non_exhaustive()

@@ -131,7 +131,7 @@ async fn a_log_that_is_read_again_gets_the_denials_since_then() {
     }
 }
 
-/// While the key holds a string, each entry fails. For a tenth of the time it does.
+/// An entry fails while the key holds a string, for a tenth of the time.
 #[tokio::test]
 async fn sums_are_exact_although_a_tenth_of_the_entries_fail() {
     let (server, prefix) = (RedisServer::start(), unique("activity"));

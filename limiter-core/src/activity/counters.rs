@@ -11,6 +11,7 @@ use std::thread;
 use super::distinct::DistinctKeys;
 use crate::Source;
 use crate::decision::DIRECT_CALL;
+use crate::metrics::CallOutcome;
 use crate::sync::seed;
 
 /// Numbers of decisions about the calls of a rule.
@@ -34,14 +35,6 @@ pub struct ActivityCounts {
     pub by_standby: u64,
     /// Decisions with [`Source::Policy`].
     pub by_policy: u64,
-}
-
-/// The kind of a decision.
-#[derive(Clone, Copy)]
-pub(super) enum Outcome {
-    Allowed,
-    Denied,
-    Shadowed,
 }
 
 /// The number of counts.
@@ -196,7 +189,7 @@ impl RuleCounters {
 
     /// Counts a decision.
     #[inline]
-    pub(super) fn count(&self, outcome: Outcome, source: Source) {
+    pub(super) fn count(&self, outcome: CallOutcome, source: Source) {
         let Stripe(counters) = &self.stripes[stripe_of_thread() % self.stripes.len()];
         counters[outcome as usize].fetch_add(1, Ordering::Relaxed);
         let part = match source {
@@ -259,9 +252,9 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        rules.of(a).count(Outcome::Allowed, Source::Lease);
-                        rules.of(a).count(Outcome::Denied, Source::DeniedUntil);
-                        rules.of(b).count(Outcome::Shadowed, Source::Store);
+                        rules.of(a).count(CallOutcome::Allowed, Source::Lease);
+                        rules.of(a).count(CallOutcome::Denied, Source::DeniedUntil);
+                        rules.of(b).count(CallOutcome::Shadowed, Source::Store);
                     }
                 });
             }
@@ -281,7 +274,7 @@ mod tests {
     #[test]
     fn direct_calls_have_no_rule() {
         let rules = RuleTotals::new();
-        rules.of(DIRECT_CALL).count(Outcome::Allowed, Source::Store);
+        rules.of(DIRECT_CALL).count(CallOutcome::Allowed, Source::Store);
         let names: Vec<_> =
             rules.iter().filter(|rule| rule.totals().allowed > 0).map(RuleCounters::shown_name).collect();
         assert_eq!(names, [WITHOUT_RULE]);
@@ -293,7 +286,7 @@ mod tests {
         for number in 0..10_000 {
             let name: &'static str = Box::leak(format!("rule {number}").into_boxed_str());
             for _ in 0..2 {
-                rules.of(name).count(Outcome::Denied, Source::Store);
+                rules.of(name).count(CallOutcome::Denied, Source::Store);
             }
         }
         let denied = |rule: &RuleCounters| rule.totals().denied;

@@ -79,7 +79,7 @@ impl EntryText {
         let mut text = format!("r {} {millis}", escaped(shortened(rule)));
         for ((letter, total), added) in LETTERS.iter().zip(total.as_array()).zip(added.as_array()) {
             if total > 0 {
-                let _ = write!(text, " {letter}{}", Count { total, added });
+                let _ = write!(text, " {letter}{}", count_word(total, added));
             }
         }
         let room = if self.has_keys { MAX_RULE_BYTES_WITH_KEYS } else { MAX_BYTES };
@@ -93,7 +93,7 @@ impl EntryText {
     pub(super) fn add_key(&mut self, line: &KeyLine) -> bool {
         let KeyLine { kind, rule, key, total, added, error } = line;
         let kind = if *kind == KeyKind::Denied { 'd' } else { 'a' };
-        let count = Count { total: *total, added: *added };
+        let count = count_word(*total, *added);
         self.push(&format!("{kind} {rule} {key} {count} {error}"), MAX_BYTES)
     }
 
@@ -112,28 +112,16 @@ impl EntryText {
     }
 }
 
-/// A total with what was added to it.
-struct Count {
-    total: u64,
-    added: u64,
+/// Returns the word of a total and of what was added to it.
+fn count_word(total: u64, added: u64) -> String {
+    if added == 0 { total.to_string() } else { format!("{total}+{added}") }
 }
 
-impl std::fmt::Display for Count {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.added {
-            0 => write!(f, "{}", self.total),
-            added => write!(f, "{}+{added}", self.total),
-        }
-    }
-}
-
-impl Count {
-    /// Reads it. What was added is never more than the total.
-    fn parse(word: &str) -> Option<Self> {
-        let (total, added) = word.split_once('+').unwrap_or((word, "0"));
-        let (total, added) = (number(total)?, number(added)?);
-        Some(Self { total, added: added.min(total) })
-    }
+/// Reads a total and what was added to it, which is never more.
+fn parse_count(word: &str) -> Option<(u64, u64)> {
+    let (total, added) = word.split_once('+').unwrap_or((word, "0"));
+    let (total, added) = (number(total)?, number(added)?);
+    Some((total, added.min(total)))
 }
 
 /// Reads decimal digits alone.
@@ -176,7 +164,7 @@ fn unescaped(word: &str) -> Option<String> {
 
 /// An entry as it was read. What no limiter writes is left out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ActivityEntry {
     pub(super) id: String,
     pub(super) host: String,
     pub(super) pid: u32,
@@ -185,7 +173,7 @@ pub(super) struct Entry {
     pub(super) keys: Vec<KeyLine>,
 }
 
-impl Entry {
+impl ActivityEntry {
     /// Reads an entry. `None` for a text that no limiter writes.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_BYTES)?;
@@ -227,8 +215,7 @@ fn parse_rule(line: &str) -> Option<RuleLine> {
         let letter = word.chars().next()?;
         // That of a later version.
         let Some(place) = LETTERS.iter().position(|own| *own == letter) else { continue };
-        let count = Count::parse(&word[1..])?;
-        (total[place], added[place]) = (count.total, count.added);
+        (total[place], added[place]) = parse_count(&word[1..])?;
     }
     let (total, added) = (ActivityCounts::from_array(total), ActivityCounts::from_array(added));
     Some(RuleLine { rule, millis, total, added })
@@ -242,9 +229,9 @@ fn parse_key(line: &str) -> Option<KeyLine> {
         _ => return None,
     };
     let rule = usize::try_from(number(words.next()?)?).ok()?;
-    let (key, count) = (words.next()?.to_owned(), Count::parse(words.next()?)?);
-    let error = number(words.next()?)?.min(count.total);
-    Some(KeyLine { kind, rule, key, total: count.total, added: count.added, error })
+    let (key, (total, added)) = (words.next()?.to_owned(), parse_count(words.next()?)?);
+    let error = number(words.next()?)?.min(total);
+    Some(KeyLine { kind, rule, key, total, added, error })
 }
 
 #[cfg(all(test, not(limiter_loom)))]
@@ -276,7 +263,7 @@ mod tests {
         let text = text.finish().expect("it has rules");
         assert!(text.starts_with("1 0123456789abcdef web-1 12 the%20checkout\nr search 1000 d5+3 c2+1\n"), "{text}");
         assert!(text.contains("\nd 0 user:@42 340+2 1\na 2 + 7 1\n"), "{text}");
-        let read = Entry::parse(text.as_bytes()).expect("an entry");
+        let read = ActivityEntry::parse(text.as_bytes()).expect("an entry");
         let (id, host, name) = ("0123456789abcdef", "web-1", "the checkout");
         let rules_read = read.rules.iter().map(|rule| &rule.rule).collect::<Vec<_>>();
         // A word without letters ends a line.
@@ -285,7 +272,7 @@ mod tests {
         assert_eq!(read.rules[..4], rules[..4]);
         // Words and lines of later versions.
         let later = text.replacen(" 12 the%20checkout", " 12 the%20checkout more", 1).replace("d5+3", "d5+3 z9");
-        let later = Entry::parse(format!("{later}x 1 2\n").as_bytes()).expect("an entry");
+        let later = ActivityEntry::parse(format!("{later}x 1 2\n").as_bytes()).expect("an entry");
         assert_eq!((later.rules[0].clone(), later.name), (rules[0].clone(), read.name));
     }
 
@@ -298,7 +285,7 @@ mod tests {
         assert!((9..20).contains(&keys), "{keys}");
         let text = text.finish().expect("it has rules");
         assert!(text.len() <= MAX_BYTES && text.len() > MAX_BYTES - 300, "{}", text.len());
-        let read = Entry::parse(text.as_bytes()).expect("an entry");
+        let read = ActivityEntry::parse(text.as_bytes()).expect("an entry");
         assert_eq!((read.rules.len(), read.keys.len()), (added, keys));
         assert_eq!(read.rules[0].rule, "é".repeat(50));
         assert_eq!(EntryText::new(PLACE, "checkout", false).finish(), None);
@@ -313,7 +300,7 @@ mod tests {
         assert!(text.add_key(&key(1, "user:@42", u64::MAX)));
         let text = text.finish().expect("it has rules");
         let check = |bytes: &[u8]| {
-            if let Some(entry) = Entry::parse(bytes) {
+            if let Some(entry) = ActivityEntry::parse(bytes) {
                 assert!(entry.rules.len() <= 2 && entry.keys.len() <= 2);
                 for rule in &entry.rules {
                     let (total, added) = (rule.total.as_array(), rule.added.as_array());
@@ -336,9 +323,9 @@ mod tests {
             }
         }
         for foreign in ["", "\n", "1", "2 0123456789abcdef web-1 12 checkout", "1 0123 web-1 12 checkout\n"] {
-            assert_eq!(Entry::parse(foreign.as_bytes()), None, "{foreign}");
+            assert_eq!(ActivityEntry::parse(foreign.as_bytes()), None, "{foreign}");
         }
         let long = format!("1 {PLACE} checkout\n{}", "r a 1 d1\n".repeat(1_000));
-        assert_eq!(Entry::parse(long.as_bytes()), None);
+        assert_eq!(ActivityEntry::parse(long.as_bytes()), None);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::counters::ActivityCounts;
-use super::entry::{Entry, KeyKind, KeyLine, RuleLine};
-use crate::store::redis::{EntryId, StreamPart};
+use super::entry::{ActivityEntry, KeyKind, KeyLine, RuleLine};
+use crate::store::redis::{StreamId, StreamPart};
 
 /// The activity of all limiters that share a store, as far as it was read by
 /// [`Limiter::activity`](crate::Limiter::activity).
@@ -20,7 +20,7 @@ use crate::store::redis::{EntryId, StreamPart};
 /// time are left out.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityLog {
-    last: Option<EntryId>,
+    last: Option<StreamId>,
     now_millis: u64,
     limiters: BTreeMap<String, LimiterActivity>,
 }
@@ -57,8 +57,9 @@ pub struct RuleActivity {
     pub total: ActivityCounts,
     /// The time of its last entry, by the clock of the server.
     pub last_seen: SystemTime,
-    /// The entries of the last minute, the newest last.
-    recent: VecDeque<RecentCounts>,
+    /// The entries of the last minute, the newest last: the time of each, the time in which its calls were decided, both in
+    /// milliseconds, and their number.
+    recent: VecDeque<(u64, u64, ActivityCounts)>,
     /// The time at which the log was read.
     read_at: SystemTime,
 }
@@ -104,15 +105,6 @@ pub struct DenialBurst {
     pub denials: u64,
 }
 
-/// What one entry has added to a rule.
-#[derive(Clone, Copy, Debug)]
-struct RecentCounts {
-    at_millis: u64,
-    /// The time in which it was added.
-    millis: u64,
-    added: ActivityCounts,
-}
-
 /// The most limiters of a log.
 const MAX_LIMITERS: usize = 4096;
 /// The most rules and keys of all limiters of a log.
@@ -147,7 +139,7 @@ impl ActivityLog {
     }
 
     /// The last entry that was read.
-    pub(crate) fn last(&self) -> Option<EntryId> {
+    pub(crate) fn last(&self) -> Option<StreamId> {
         self.last
     }
 
@@ -160,7 +152,7 @@ impl ActivityLog {
         for (id, text) in entries {
             // An id of others that is far ahead of the server's time is no time.
             let at_millis = id.millis.min(self.now_millis);
-            if let Some(entry) = Entry::parse(&text) {
+            if let Some(entry) = ActivityEntry::parse(&text) {
                 self.add_entry(entry, at_millis, &mut bursts);
             }
         }
@@ -168,11 +160,11 @@ impl ActivityLog {
         bursts
     }
 
-    fn add_entry(&mut self, entry: Entry, at_millis: u64, bursts: &mut Vec<DenialBurst>) {
+    fn add_entry(&mut self, entry: ActivityEntry, at_millis: u64, bursts: &mut Vec<DenialBurst>) {
         if self.limiters.len() >= MAX_LIMITERS && !self.limiters.contains_key(&entry.id) {
             self.remove_oldest();
         }
-        let Entry { id, host, pid, name, rules, keys } = entry;
+        let ActivityEntry { id, host, pid, name, rules, keys } = entry;
         let at = time(at_millis);
         let limiter = self.limiters.entry(id).or_insert_with_key(|id| LimiterActivity {
             id: id.clone(),
@@ -215,8 +207,8 @@ impl ActivityLog {
         self.limiters.retain(|_, limiter| read_at.duration_since(limiter.last_seen).is_ok_and(|age| age <= MAX_AGE));
         for rule in self.limiters.values_mut().flat_map(|limiter| &mut limiter.rules) {
             rule.read_at = read_at;
-            let is_old = |recent: &RecentCounts| now - recent.at_millis.min(now) > RECENT_MILLIS;
-            while rule.recent.len() > MAX_RECENT || rule.recent.front().is_some_and(is_old) {
+            let is_old = |(at_millis, ..): &(u64, u64, ActivityCounts)| now - now.min(*at_millis) > RECENT_MILLIS;
+            while rule.recent.len() > 1 && rule.recent.front().is_some_and(is_old) {
                 rule.recent.pop_front();
             }
         }
@@ -237,7 +229,7 @@ impl LimiterActivity {
     fn add_rule(&mut self, line: &RuleLine, at_millis: u64) -> ActivityCounts {
         let RuleLine { rule, millis, total, added } = line;
         let at = time(at_millis);
-        let recent = RecentCounts { at_millis, millis: *millis, added: *added };
+        let recent = (at_millis, *millis, *added);
         match self.rules.binary_search_by(|known| known.rule.cmp(rule)) {
             Ok(place) => {
                 let known = &mut self.rules[place];
@@ -294,21 +286,21 @@ impl RuleActivity {
     /// if entries come less often. 0 if no call was decided in that time.
     #[must_use]
     pub fn per_second(&self, count: impl Fn(&ActivityCounts) -> u64) -> f64 {
-        let Some(last) = self.recent.back() else { return 0.0 };
-        let (now, usual) = (millis(self.read_at), last.millis.max(1_000));
-        let age = now.saturating_sub(last.at_millis);
+        let Some((last_at, last_millis, _)) = self.recent.back().copied() else { return 0.0 };
+        let (now, usual) = (millis(self.read_at), last_millis.clamp(1_000, RECENT_MILLIS * 15));
+        let age = now.saturating_sub(last_at);
         if age > (2 * usual).max(RATE_WINDOW_MILLIS) {
             return 0.0;
         }
         // While the next entry is not late, the time behind the last one is not known.
-        let end = if age > usual + usual / 2 { now } else { last.at_millis };
+        let end = if age > usual + usual / 2 { now } else { last_at };
         let (mut added, mut time) = (0_u64, 0_u64);
-        for recent in self.recent.iter().rev() {
+        for (at_millis, millis, recent) in self.recent.iter().rev() {
             if time >= RATE_WINDOW_MILLIS {
                 break;
             }
-            added = added.saturating_add(count(&recent.added));
-            time = end.saturating_sub(recent.at_millis).saturating_add(recent.millis);
+            added = added.saturating_add(count(recent));
+            time = end.saturating_sub(*at_millis).saturating_add(*millis);
         }
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let rate = added as f64 * 1_000.0 / time.max(1) as f64;

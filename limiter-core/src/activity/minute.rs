@@ -24,31 +24,22 @@ pub(super) fn log_each(interval: Duration, recorder: Weak<Recorder>) {
             loop {
                 tokio::time::sleep(interval).await;
                 let Some(recorder) = recorder.upgrade() else { return };
-                for line in lines(&recorder, &mut logged) {
-                    run_contained(|| line.log());
+                for (rule, denials, keys) in lines(&recorder, &mut logged) {
+                    run_contained(|| log(rule, denials, keys));
                 }
             }
         }));
     }
 }
 
-/// The denials of one rule in an interval. No key is in a log.
-#[derive(Debug, PartialEq, Eq)]
-struct Line {
-    rule: &'static str,
-    denials: u64,
-    keys: u64,
+/// Logs the denials of one rule in an interval. No key is in a log.
+fn log(rule: &str, denials: u64, keys: u64) {
+    tracing::info!(target: TARGET, rule, denials, keys, "{denials} denials of `{rule}` by {keys} keys");
 }
 
-impl Line {
-    fn log(&self) {
-        let Self { rule, denials, keys } = *self;
-        tracing::info!(target: TARGET, rule, denials, keys, "{denials} denials of `{rule}` by {keys} keys");
-    }
-}
-
-/// Returns the denials since the last call. `logged` has the totals of then.
-fn lines(recorder: &Recorder, logged: &mut BTreeMap<&'static str, u64>) -> Vec<Line> {
+/// Returns the rules with denials since the last call, with the numbers of denials and of their keys. `logged` has the totals of
+/// then.
+fn lines(recorder: &Recorder, logged: &mut BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64, u64)> {
     let mut now = BTreeMap::<&'static str, (u64, u64)>::new();
     for rule in recorder.rules.iter() {
         let denials = rule.totals().denied;
@@ -61,7 +52,7 @@ fn lines(recorder: &Recorder, logged: &mut BTreeMap<&'static str, u64>) -> Vec<L
     let line = |(rule, (total, keys)): (&'static str, (u64, u64))| {
         let denials = total - logged.insert(rule, total).unwrap_or(0);
         // A denial may be counted just before its key.
-        (denials > 0).then_some(Line { rule, denials, keys: keys.min(denials) })
+        (denials > 0).then_some((rule, denials, keys.min(denials)))
     };
     now.into_iter().filter_map(line).collect()
 }
@@ -87,9 +78,9 @@ mod tests {
         deny(12, 12);
         assert_eq!(lines(recorder, &mut logged), [], "all are allowed");
         deny(340, 12);
-        assert_eq!(lines(recorder, &mut logged), [Line { rule: "search", denials: 340, keys: 12 }]);
+        assert_eq!(lines(recorder, &mut logged), [("search", 340, 12)]);
         assert_eq!(lines(recorder, &mut logged), []);
         deny(5, 1);
-        assert_eq!(lines(recorder, &mut logged), [Line { rule: "search", denials: 5, keys: 1 }]);
+        assert_eq!(lines(recorder, &mut logged), [("search", 5, 1)]);
     }
 }

@@ -12,11 +12,13 @@ use super::sketch::{KeyCounter, SpaceSaving};
 use super::{Recorder, TopKeys};
 use crate::store::redis::ActivitySource;
 
-/// What the store has of a limiter's totals.
+/// The totals of a limiter as the store has them.
 pub(super) struct Publication {
     rules: BTreeMap<&'static str, WrittenRule>,
-    /// The last entry, while its reply is not known.
-    pending: Vec<PendingLine>,
+    /// The rules of the last entry with their totals, while its reply is not known.
+    pending_rules: Vec<(&'static str, ActivityCounts)>,
+    /// The keys of that entry by their identities in the sketches, with their counts.
+    pending_keys: Vec<(KeyKind, u64, u64)>,
     /// The number of entries so far.
     entries: u64,
     /// The last time at which the totals were read.
@@ -32,17 +34,11 @@ struct WrittenRule {
     held_until: Instant,
 }
 
-/// A line of the last entry.
-enum PendingLine {
-    Rule(&'static str, ActivityCounts, Instant),
-    /// A key by its identity in the sketch.
-    Key(KeyKind, u64, u64),
-}
-
 impl Publication {
     /// Creates that of a limiter which begins to count now.
     pub(super) fn new() -> Self {
-        Self { rules: BTreeMap::new(), pending: Vec::new(), entries: 0, read_at: Instant::now() }
+        let (pending_rules, pending_keys) = (Vec::new(), Vec::new());
+        Self { rules: BTreeMap::new(), pending_rules, pending_keys, entries: 0, read_at: Instant::now() }
     }
 
     /// Returns the rules with other totals than the store has, those first that were written longest ago: rules that have no
@@ -69,26 +65,26 @@ impl Publication {
 
 impl ActivitySource for Recorder {
     fn interval(&self) -> Duration {
-        self.options.intervals.entry
+        self.options.entry_interval
     }
 
     fn next_entry(&self, place: &str, shown: &dyn Fn(&str) -> String) -> Option<String> {
         let mut publication = self.publication();
         // Keys before rules: a rule has each decision of its keys.
         let mut lists = self.keys.as_ref().map_or_else(Vec::new, |keys| {
-            [KeyKind::Denied, KeyKind::Allowed].map(|kind| (kind, self.changed_keys(keys.of(kind)))).into()
+            [KeyKind::Denied, KeyKind::Allowed].map(|kind| (kind, self.changed_keys(sketch_of(keys, kind)))).into()
         });
         let rules = publication.changed_rules(self.totals());
-        publication.pending.clear();
+        publication.pending_rules.clear();
+        publication.pending_keys.clear();
         publication.entries += 1;
         let has_keys = lists.iter().any(|(_, list)| list.len() > 0);
         let mut entry = EntryText::new(place, &self.options.name, has_keys);
         let mut numbers = BTreeMap::new();
-        let read_at = publication.read_at;
         for (rule, line) in rules {
             if let Some(number) = entry.add_rule(&line) {
                 numbers.insert(rule, number);
-                publication.pending.push(PendingLine::Rule(rule, line.total, read_at));
+                publication.pending_rules.push((rule, line.total));
             }
         }
         // Those of both kinds alternate, so that each has room.
@@ -100,7 +96,7 @@ impl ActivitySource for Recorder {
                 let added = counter.count - counter.written.0.max(counter.error);
                 let (key, total, error) = (shown(&counter.key), counter.count, counter.error);
                 if entry.add_key(&KeyLine { kind: *kind, rule: *number, key, total, added, error }) {
-                    publication.pending.push(PendingLine::Key(*kind, counter.id, total));
+                    publication.pending_keys.push((*kind, counter.id, total));
                 }
             }
         }
@@ -109,27 +105,22 @@ impl ActivitySource for Recorder {
 
     fn confirm_entry(&self) {
         let mut publication = self.publication();
-        let Publication { rules, pending, entries, .. } = &mut *publication;
-        for line in pending.drain(..) {
-            match (line, &self.keys) {
-                (PendingLine::Rule(rule, total, held_until), _) => {
-                    rules.insert(rule, WrittenRule { total, entry: *entries, held_until });
-                }
-                (PendingLine::Key(kind, id, total), Some(keys)) => {
-                    lock(keys.of(kind)).set_written(id, (total, *entries));
-                }
-                (PendingLine::Key(..), None) => {}
+        let Publication { rules, pending_rules, pending_keys, entries, read_at } = &mut *publication;
+        for (rule, total) in pending_rules.drain(..) {
+            rules.insert(rule, WrittenRule { total, entry: *entries, held_until: *read_at });
+        }
+        if let Some(keys) = &self.keys {
+            for (kind, id, total) in pending_keys.drain(..) {
+                lock(sketch_of(keys, kind)).set_written(id, (total, *entries));
             }
         }
     }
 }
 
-impl TopKeys {
-    fn of(&self, kind: KeyKind) -> &Mutex<SpaceSaving> {
-        match kind {
-            KeyKind::Denied => &self.denied,
-            KeyKind::Allowed => &self.allowed,
-        }
+fn sketch_of([denied, allowed]: &TopKeys, kind: KeyKind) -> &Mutex<SpaceSaving> {
+    match kind {
+        KeyKind::Denied => denied,
+        KeyKind::Allowed => allowed,
     }
 }
 
@@ -168,7 +159,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(all(test, not(limiter_loom)))]
 mod tests {
     use super::*;
-    use crate::activity::entry::Entry;
+    use crate::activity::entry::ActivityEntry;
     use crate::{Activity, Key, Limit, Limiter};
 
     const PLACE: &str = "0123456789abcdef web-1 12";
@@ -177,10 +168,10 @@ mod tests {
         Limiter::builder().activity(Activity::new("test").top_keys(top_keys)).build().expect("valid")
     }
 
-    fn next(limiter: &Limiter) -> Option<Entry> {
+    fn next(limiter: &Limiter) -> Option<ActivityEntry> {
         let recorder = limiter.inside().observers.activity().expect("it is on");
         let text = recorder.next_entry(PLACE, &str::to_owned)?;
-        Some(Entry::parse(text.as_bytes()).expect("an entry"))
+        Some(ActivityEntry::parse(text.as_bytes()).expect("an entry"))
     }
 
     fn confirm(limiter: &Limiter) {
@@ -200,9 +191,9 @@ mod tests {
         assert_eq!(next(&limiter), None);
         call(&limiter, "search", "a", 3);
         let first = next(&limiter).expect("something has changed");
-        let counts = |entry: &Entry| (entry.rules[0].total.denied, entry.rules[0].added.denied);
+        let counts = |entry: &ActivityEntry| (entry.rules[0].total.denied, entry.rules[0].added.denied);
         assert_eq!((first.rules[0].rule.as_str(), counts(&first)), ("search", (2, 2)));
-        let keys = |entry: &Entry| -> Vec<_> {
+        let keys = |entry: &ActivityEntry| -> Vec<_> {
             entry.keys.iter().map(|key| (key.kind, key.key.clone(), key.total, key.added)).collect()
         };
         let key = || "user:@a".to_owned();

@@ -12,13 +12,15 @@ use std::borrow::Cow;
 /// A key is recognised by a hash of 64 bits under the seed of the process.
 pub(super) struct SpaceSaving {
     capacity: usize,
-    /// In the order in which they were made.
+    /// The counters in the order in which they were made.
     counters: Vec<KeyCounter>,
     /// The counters in the order of their counts, the least one first, and their counts in the same order. A count grows by 1,
     /// so its counter changes places with the last one of those that had the same count.
     order: Vec<usize>,
     counts: Vec<u64>,
-    index: KeyIndex,
+    /// The identities of keys with the numbers of their counters, at four times as many places as there are counters. One is
+    /// at the first free place from that of its hash on.
+    index: Box<[Option<(u64, usize)>]>,
 }
 
 /// The counter of one key.
@@ -47,14 +49,14 @@ pub(super) fn id_of(rule_hash: u64, key_hash: u64) -> u64 {
 impl SpaceSaving {
     /// Creates a sketch with this number of counters, which are made as they are needed.
     pub(super) fn new(capacity: usize) -> Self {
-        let index = KeyIndex::new(capacity);
+        let index = vec![None; (4 * capacity).next_power_of_two()].into();
         Self { capacity, counters: Vec::new(), order: Vec::new(), counts: Vec::new(), index }
     }
 
     /// Adds a key once. `encoding` is called for one that had no counter.
     #[inline]
     pub(super) fn add<'k>(&mut self, id: u64, rule: &'static str, encoding: impl FnOnce() -> Cow<'k, [u8]>) {
-        let place = match self.index.find(id) {
+        let place = match self.find(id) {
             Some(number) => self.counters[number].place,
             None => {
                 let encoding = encoding();
@@ -64,8 +66,9 @@ impl SpaceSaving {
                     return self.push(id, rule, key);
                 }
                 let Some(number) = self.order.first().copied() else { return };
+                self.remove(self.counters[number].id);
+                self.insert(id, number);
                 let least = &mut self.counters[number];
-                self.index.replace(least.id, id, number);
                 (least.id, least.rule, least.error, least.written) = (id, rule, self.counts[0], (0, 0));
                 least.key.clear();
                 least.key.push_str(key);
@@ -84,7 +87,7 @@ impl SpaceSaving {
         self.counters.push(KeyCounter { id, rule, key, count: 0, error: 0, written: (0, 0), place: 0 });
         self.order.insert(0, number);
         self.counts.insert(0, 1);
-        self.index.insert(id, number);
+        self.insert(id, number);
     }
 
     /// Adds 1 to the count at a place.
@@ -101,7 +104,7 @@ impl SpaceSaving {
     /// Records the count of a key that the store has, with the number of the entry.
     #[cfg(feature = "redis")]
     pub(super) fn set_written(&mut self, id: u64, written: (u64, u64)) {
-        if let Some(number) = self.index.find(id) {
+        if let Some(number) = self.find(id) {
             self.counters[number].written = written;
         }
     }
@@ -116,35 +119,24 @@ impl SpaceSaving {
 
 // The counters by the identities of their keys.
 
-/// A table with places for four times as many counters as there are. A counter is at the first free place from that of its
-/// identity on.
-struct KeyIndex {
-    /// The identity and the number of a counter.
-    places: Box<[Option<(u64, usize)>]>,
-}
-
-impl KeyIndex {
-    fn new(counters: usize) -> Self {
-        Self { places: vec![None; (4 * counters).next_power_of_two()].into() }
-    }
-
+impl SpaceSaving {
     /// The place of an identity, whose bits are those of a hash.
     #[inline]
     fn home(&self, id: u64) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "only the low bits select a place")]
         let place = id as usize;
-        place & (self.places.len() - 1)
+        place & (self.index.len() - 1)
     }
 
     #[inline]
     fn after(&self, place: usize) -> usize {
-        (place + 1) & (self.places.len() - 1)
+        (place + 1) & (self.index.len() - 1)
     }
 
     #[inline]
     fn find(&self, id: u64) -> Option<usize> {
         let mut place = self.home(id);
-        while let Some((other, number)) = self.places[place] {
+        while let Some((other, number)) = self.index[place] {
             if other == id {
                 return Some(number);
             }
@@ -155,30 +147,29 @@ impl KeyIndex {
 
     fn insert(&mut self, id: u64, number: usize) {
         let mut place = self.home(id);
-        while self.places[place].is_some() {
+        while self.index[place].is_some() {
             place = self.after(place);
         }
-        self.places[place] = Some((id, number));
+        self.index[place] = Some((id, number));
     }
 
-    /// Removes the identity of a counter, and inserts another one.
-    fn replace(&mut self, id: u64, by: u64, number: usize) {
+    /// Removes the identity of a counter.
+    fn remove(&mut self, id: u64) {
         let mut free = self.home(id);
-        while self.places[free].is_some_and(|(other, _)| other != id) {
+        while self.index[free].is_some_and(|(other, _)| other != id) {
             free = self.after(free);
         }
-        self.places[free] = None;
+        self.index[free] = None;
         // Those behind it move up, unless that is before their own place.
         let mut place = self.after(free);
-        while let Some((other, _)) = self.places[place] {
-            let distance = |from: usize| place.wrapping_sub(from) & (self.places.len() - 1);
+        while let Some((other, _)) = self.index[place] {
+            let distance = |from: usize| place.wrapping_sub(from) & (self.index.len() - 1);
             if distance(self.home(other)) >= distance(free) {
-                self.places[free] = self.places[place].take();
+                self.index[free] = self.index[place].take();
                 free = place;
             }
             place = self.after(place);
         }
-        self.insert(by, number);
     }
 }
 

@@ -32,7 +32,7 @@ mod worker_handle;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use naming::Secret;
 pub use presence::Instance;
-pub(crate) use presence::{ActivitySource, EntryId, InventorySource, PresenceOptions, StreamPart};
+pub(crate) use presence::{ActivitySource, InventorySource, PresenceOptions, StreamId, StreamPart};
 pub use server::Credentials;
 pub(crate) use server::Provider;
 #[cfg(feature = "tls")]
@@ -177,7 +177,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// The failure of the store.
-    pub(crate) async fn activity(&self, behind: Option<EntryId>) -> Result<StreamPart, Error> {
+    pub(crate) async fn activity(&self, behind: Option<StreamId>) -> Result<StreamPart, Error> {
         self.ask_presence(|reply_to| PresenceCall::Activity(behind, reply_to)).await
     }
 

@@ -28,12 +28,12 @@ mod stream;
 
 use heartbeat::Heartbeat;
 use listing::Listing;
+use live_script::LiveScript;
 use member::Identity;
 pub use member::Instance;
 use owner::LiveServer;
 use publisher::Publisher;
-use stream::ActivityStream;
-pub(crate) use stream::{EntryId, StreamPart};
+pub(crate) use stream::{StreamId, StreamPart};
 
 /// The rules that the program has, as lines of a text. Its methods run on the worker, and none of the program's code.
 pub(crate) trait InventorySource: fmt::Debug + Send + Sync {
@@ -103,7 +103,7 @@ pub(crate) enum PresenceCall {
     /// The text of the inventory with this digest.
     Inventory(String, oneshot::Sender<Result<Option<String>, Error>>),
     /// The entries of activity behind this one.
-    Activity(Option<EntryId>, oneshot::Sender<Result<StreamPart, Error>>),
+    Activity(Option<StreamId>, oneshot::Sender<Result<StreamPart, Error>>),
 }
 
 /// The longest wait for the last entry, and for the removal, of an instance whose limiter has ended.
@@ -140,8 +140,9 @@ impl Presence {
             let beats = spawn_local(beat(Rc::clone(&heartbeat), options));
             (heartbeat, beats)
         });
+        let stream = Rc::new(LiveScript::for_activity(Rc::clone(&server)));
         while let Some(call) = calls.recv().await {
-            let server = Rc::clone(&server);
+            let (server, stream) = (Rc::clone(&server), Rc::clone(&stream));
             spawn_local(async move {
                 let listing = Listing { server: &server, life };
                 // A caller that was dropped needs no reply.
@@ -149,7 +150,7 @@ impl Presence {
                     PresenceCall::Instances(reply_to) => drop(reply_to.send(listing.read().await)),
                     PresenceCall::Inventory(digest, reply_to) => drop(reply_to.send(listing.inventory(&digest).await)),
                     PresenceCall::Activity(behind, reply_to) => {
-                        drop(reply_to.send(ActivityStream::new(server).read(behind).await));
+                        drop(reply_to.send(stream.read_activity(behind).await));
                     }
                 }
             });

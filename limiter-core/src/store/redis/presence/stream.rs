@@ -24,20 +24,20 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The id of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct EntryId {
+pub(crate) struct StreamId {
     /// The time at which it was added, by the clock of the server.
     pub(crate) millis: u64,
     sequence: u64,
 }
 
-impl EntryId {
+impl StreamId {
     fn parse(text: &[u8]) -> Option<Self> {
         let (millis, sequence) = std::str::from_utf8(text).ok()?.split_once('-')?;
         Some(Self { millis: millis.parse().ok()?, sequence: sequence.parse().ok()? })
     }
 }
 
-impl fmt::Display for EntryId {
+impl fmt::Display for StreamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.millis, self.sequence)
     }
@@ -47,29 +47,25 @@ impl fmt::Display for EntryId {
 pub(crate) struct StreamPart {
     /// The time of the reading, by the clock of the server.
     pub(crate) now_millis: u64,
-    pub(crate) entries: Vec<(EntryId, Vec<u8>)>,
+    pub(crate) entries: Vec<(StreamId, Vec<u8>)>,
     /// The newest entry, whoever has written it.
-    pub(crate) last: Option<EntryId>,
+    pub(crate) last: Option<StreamId>,
 }
 
-/// Reads the stream.
-pub(super) struct ActivityStream {
-    script: LiveScript,
-}
-
-impl ActivityStream {
-    pub(super) fn new(server: Rc<LiveServer>) -> Self {
-        Self { script: LiveScript::new(server, SCRIPT) }
+impl LiveScript {
+    /// Returns the script that reads the stream of activity.
+    pub(super) fn for_activity(server: Rc<LiveServer>) -> Self {
+        Self::new(server, SCRIPT)
     }
 
     /// Reads the entries behind this one, or all. Of very many, the newest are read.
-    pub(super) async fn read(&self, behind: Option<EntryId>) -> Result<StreamPart, Error> {
+    pub(super) async fn read_activity(&self, behind: Option<StreamId>) -> Result<StreamPart, Error> {
         let no_reply = || Error::new(ErrorKind::Timeout, format!("Redis has sent no activity within {TIMEOUT:?}"));
         let read = timeout(TIMEOUT, self.read_parts(behind)).await;
-        read.unwrap_or_else(|_| Err(no_reply())).map_err(|error| self.explain(error))
+        read.unwrap_or_else(|_| Err(no_reply())).map_err(|error| self.explain_activity(error))
     }
 
-    async fn read_parts(&self, behind: Option<EntryId>) -> Result<StreamPart, Error> {
+    async fn read_parts(&self, behind: Option<StreamId>) -> Result<StreamPart, Error> {
         let mut part = StreamPart { now_millis: 0, entries: Vec::new(), last: None };
         let (mut from, to) = ("+".to_owned(), behind.map_or("-".to_owned(), |id| format!("({id}")));
         for _ in 0..MAX_LOOKED_AT / ENTRIES_AT_ONCE {
@@ -82,10 +78,10 @@ impl ActivityStream {
     }
 
     /// Adds older entries, the newest first. Returns the id of the oldest one that was looked at, if there was any.
-    async fn read_part(&self, from: &str, to: &str, part: &mut StreamPart) -> Result<Option<EntryId>, Error> {
-        let (server, stream) = (&self.script.server, self.script.server.keys.activity());
+    async fn read_part(&self, from: &str, to: &str, part: &mut StreamPart) -> Result<Option<StreamId>, Error> {
+        let (server, stream) = (&self.server, self.server.keys.activity());
         let node = server.owner().await?;
-        let reply = self.script.run(node, |digest| {
+        let reply = self.run(node, |digest| {
             let mut command = redis::cmd("EVALSHA");
             command.arg(digest).arg(1).arg(&stream).arg(from).arg(to).arg(ENTRIES_AT_ONCE).arg(MAX_ENTRY_BYTES);
             command
@@ -97,9 +93,9 @@ impl ActivityStream {
         });
         let now = texts.next().transpose()?.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
         part.now_millis = now.ok_or_else(foreign)?;
-        let oldest = texts.next().transpose()?.and_then(|text| EntryId::parse(&text));
+        let oldest = texts.next().transpose()?.and_then(|text| StreamId::parse(&text));
         while let (Some(id), Some(text)) = (texts.next().transpose()?, texts.next().transpose()?) {
-            let id = EntryId::parse(&id).ok_or_else(foreign)?;
+            let id = StreamId::parse(&id).ok_or_else(foreign)?;
             part.last = part.last.max(Some(id));
             part.entries.push((id, text));
         }
@@ -108,8 +104,8 @@ impl ActivityStream {
         Ok(oldest)
     }
 
-    fn explain(&self, error: Error) -> Error {
-        let prefix = self.script.server.keys.prefix();
+    fn explain_activity(&self, error: Error) -> Error {
+        let prefix = self.server.keys.prefix();
         match error.kind() {
             ErrorKind::Refused => {
                 let needed = format!("~{prefix}-live:* +time +xrevrange");
