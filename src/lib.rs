@@ -69,17 +69,19 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use limiter_core::{
-    Algorithm, Allowed, Block, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind, FromDenied, FromFailure,
-    Health, HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, LimitUsage, Limiter, LostSlots, Mode,
-    Named, OnError, OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce, RuleSet, Site, Source, Usage,
-    http, sites,
+    Activity, ActivityCounts, Algorithm, Allowed, Block, Builder, Decision, Denied, Entered, Entry, Error, ErrorKind,
+    FromDenied, FromFailure, Health, HealthState, InstallError, Key, KeyMatch, Layout, Limit, LimitState, LimitUsage,
+    Limiter, LostSlots, Mode, Named, OnError, OnErrorSetting, Origin, Overflow, Permit, Receipt, Rule, RuleInForce,
+    RuleSet, Site, Source, Usage, http, sites,
 };
 
 #[cfg(feature = "calendar")]
 pub use limiter_core::{Anchor, Period};
 
 #[cfg(feature = "redis")]
-pub use limiter_core::{Credentials, Instance, redis};
+pub use limiter_core::{
+    ActivityLog, Credentials, DenialBurst, Instance, KeyActivity, LimiterActivity, RuleActivity, redis,
+};
 
 #[cfg(feature = "tls")]
 pub use limiter_core::Tls;
@@ -134,6 +136,10 @@ struct Concurrent;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/leases.md")]
 struct Leases;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/live.md")]
+struct Live;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/operations.md")]

@@ -13,7 +13,9 @@ use axum::extract::ConnectInfo;
 use axum::routing::{Route, get};
 use limiter_testkit::RedisServer;
 use rate_limited::tower::{ClientIp, Header, RateLimitLayer};
-use rate_limited::{Decision, Key, KeyMatch, Limit, Limiter, ManualClock, Mode, Rule, RuleSet, Source, rate_limited};
+use rate_limited::{
+    Activity, Decision, Key, KeyMatch, Limit, Limiter, ManualClock, Mode, Rule, RuleSet, Source, rate_limited,
+};
 use tower::layer::layer_fn;
 use tower::{Layer, Service, service_fn};
 
@@ -51,6 +53,25 @@ fn decision_on_a_known_key_does_not_allocate() {
         assert_eq!(allocations(check), 0, "{limit}");
         let blocking = || assert_eq!(limiter.check_blocking(&key, &limit).expect("answers").is_allowed(), allowed);
         assert_eq!(allocations(blocking), 0, "{limit}, blocking");
+    }
+}
+
+/// Keys take over the counters of others, whose texts are as long.
+#[test]
+fn activity_does_not_allocate() {
+    let limiter = Limiter::builder().activity(Activity::new("test").top_keys(10)).build().expect("valid");
+    let keys: Vec<_> = (0..500).map(|number| Key::new("user:").part(format_args!("{number:020}"))).collect();
+    for limit in ["1000000000/10s", "1/h"] {
+        let limit: Limit = limit.parse().expect("a limit");
+        let check = || {
+            for key in keys.iter().take(100).chain(&keys) {
+                assert!(poll_ready(limiter.check(key, &limit)).is_ok());
+            }
+        };
+        (0..20).for_each(|_| check());
+        // At most the logs of runs grow.
+        let measured = measure(check);
+        assert!(measured.count_total <= 10, "{limit}: {}", measured.count_total);
     }
 }
 

@@ -9,9 +9,11 @@ use rate_limited::Limit;
 
 use crate::duration_text;
 
+mod activity;
 mod checks;
 mod rules;
 
+pub(crate) use activity::{TopArguments, WatchArguments};
 pub(crate) use checks::{
     AlgorithmName, ChargeArguments, CheckArguments, KeyArguments, LimitArguments, PeekArguments, WhyArguments,
     with_advice,
@@ -93,6 +95,10 @@ pub(crate) enum Subcommand {
     Rules(RulesCommand),
     /// List the limiters that share the store, by their heartbeats
     Instances,
+    /// Show the rates of each rule, and the keys that are denied and allowed most often
+    Top(TopArguments),
+    /// Write denials as limiters report them
+    Watch(WatchArguments),
     /// Examine the store: connection, permissions, eviction, clock, latency
     Doctor(DoctorArguments),
     /// Measure decisions per second and their latencies

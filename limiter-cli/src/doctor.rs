@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Output;
 
+mod activity;
 mod clock;
 mod cluster;
 mod connect;
@@ -96,6 +97,7 @@ async fn run_all(connection: &Connection) -> Result<Results, Failure> {
     };
     results.push(("rules", rules));
     results.push(("heartbeats", heartbeats::check(&servers, connection.prefix()).await));
+    results.push(("activity", activity::check(&servers, connection.prefix()).await));
     results.push(("notices", notices::check(&servers, connection.prefix()).await));
     Ok(results)
 }

@@ -22,6 +22,7 @@ mod decide;
 mod rules;
 mod fleet;
 mod instances;
+mod activity;
 mod doctor;
 mod bench;
 mod completions;
@@ -85,6 +86,14 @@ async fn dispatch(Arguments { global, command }: Arguments, output: &mut Output)
         Subcommand::Instances => {
             let connection = Connection::from_arguments(&global, output)?;
             instances::run(&connection, output).await
+        }
+        Subcommand::Top(arguments) => {
+            let connection = Connection::from_arguments(&global, output)?;
+            activity::top(&arguments, &connection, output).await
+        }
+        Subcommand::Watch(arguments) => {
+            let connection = Connection::from_arguments(&global, output)?;
+            activity::watch(&arguments, &connection, output).await
         }
         Subcommand::Doctor(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;

@@ -3,6 +3,8 @@
 #[path = "command/support.rs"]
 mod support;
 
+#[path = "command/activity.rs"]
+mod activity;
 #[path = "command/bad_input.rs"]
 mod bad_input;
 #[path = "command/checks.rs"]

@@ -12,7 +12,7 @@ mod permissions;
 #[path = "doctor/servers.rs"]
 mod servers;
 
-const CHECKS: [&str; 14] = [
+const CHECKS: [&str; 15] = [
     "connect",
     "version",
     "scripts",
@@ -26,6 +26,7 @@ const CHECKS: [&str; 14] = [
     "sentinel",
     "rules",
     "heartbeats",
+    "activity",
     "notices",
 ];
 

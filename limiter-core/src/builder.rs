@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use crate::activity::Activity;
 use crate::clock::Clock;
 use crate::concurrency::SlotOptions;
 use crate::error::OnError;
@@ -68,6 +69,7 @@ pub struct Builder {
     clock: Clock,
     receipt_secret: Option<Result<ReceiptSecret, Error>>,
     observers: Observers,
+    activity: Option<Activity>,
     exposes_keys: bool,
     health_observers: HealthObservers,
     slots: SlotOptions,
@@ -94,6 +96,7 @@ impl Default for Builder {
             clock: Clock::default(),
             receipt_secret: None,
             observers: Observers::default(),
+            activity: None,
             exposes_keys: false,
             health_observers: HealthObservers::default(),
             slots: SlotOptions::default(),
@@ -369,7 +372,7 @@ impl Builder {
     /// Checks the options of this builder against their ranges.
     fn check(&self) -> Result<(), Error> {
         let Self { deadline, prefix, max_in_flight, busy_poll, max_keys, instances, .. } = self;
-        let Self { remember_denials, options, declared, .. } = self;
+        let Self { remember_denials, options, declared, activity, .. } = self;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         let problem = if !is_valid_deadline(*deadline) {
             deadline_problem("`deadline`", *deadline)
@@ -392,6 +395,8 @@ impl Builder {
             "`declare` must have the name of a rule, got an empty text: write that of a direct call or a layer"
                 .to_owned()
         } else if let Some(problem) = leases_problem(options.leases, "`leases`").or_else(|| self.slots.problem()) {
+            problem
+        } else if let Some(problem) = activity.as_ref().and_then(Activity::option_problem) {
             problem
         } else {
             return Ok(());
@@ -422,6 +427,7 @@ impl fmt::Debug for Builder {
             clock,
             receipt_secret: _,
             observers,
+            activity,
             exposes_keys,
             health_observers,
             slots,
@@ -445,6 +451,7 @@ impl fmt::Debug for Builder {
             .field("leases", leases)
             .field("clock", clock)
             .field("observers", observers)
+            .field("activity", activity)
             .field("exposes_keys", exposes_keys)
             .field("health_observers", health_observers)
             .field("slots", slots)

@@ -14,7 +14,7 @@ use crate::{Key, Limit};
 mod counters;
 mod heard;
 
-pub(crate) use counters::{KeyShape, RuleCounter, RuleCounters};
+pub(crate) use counters::{CounterFamilies, CounterFamily, KeyShape};
 pub(crate) use heard::{HeardInstances, LiveCounts};
 
 /// The usual time between two heartbeats.
@@ -25,7 +25,7 @@ pub(crate) struct InventoryRule {
     /// Its line of the text.
     pub(crate) line: String,
     /// The counters that it can make.
-    pub(crate) counters: Vec<RuleCounter>,
+    pub(crate) counters: Vec<CounterFamily>,
 }
 
 /// The origin of the number of instances.

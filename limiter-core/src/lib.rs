@@ -43,6 +43,7 @@ mod usage; // the use of a limit after a charge
 mod decision; // decisions, made from replies, and the receipts that a refund needs
 pub mod http; // the answers of web services, as strings
 mod collected; // the quotas of a task's decisions, for the fields of its answer
+mod activity; // totals of decisions for each rule, and the keys that are denied or allowed most often
 mod convert; // denials and failures as return values, responses of axum and statuses of tonic
 mod observer; // reports of decisions and failures: callbacks, series, log
 mod failure_policy; // the decision about a failed call
@@ -67,6 +68,9 @@ pub mod service; // the rules of tower layers
 /// The `tracing` target of all log events: the name of the crate that users depend on.
 const TARGET: &str = "rate_limited";
 
+pub use activity::{Activity, ActivityCounts};
+#[cfg(feature = "redis")]
+pub use activity::{ActivityLog, DenialBurst, KeyActivity, LimiterActivity, RuleActivity};
 pub use block::Block;
 pub use builder::{Builder, OnErrorSetting};
 #[cfg(feature = "calendar")]

@@ -40,6 +40,8 @@ mod rules;
 #[cfg(all(feature = "rules", feature = "redis"))]
 mod shared_rules;
 #[cfg(feature = "redis")]
+mod activity;
+#[cfg(feature = "redis")]
 mod presence;
 pub(crate) mod wait_queue;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
+use crate::activity::Recorder;
 use crate::clock::Moment;
 use crate::collected;
 use crate::decision::DecisionContext;
@@ -34,6 +35,8 @@ pub(crate) struct Observers {
     overflows: Option<Arc<Overflows>>,
     /// The rules of the limiter, for the log of denials for a cost. Set when it is built.
     rules: Option<Arc<dyn LoggedLimits>>,
+    /// `None` unless the program has turned it on.
+    activity: Option<Arc<Recorder>>,
 }
 
 impl Observers {
@@ -67,6 +70,17 @@ impl Observers {
         self.rules = Some(rules);
     }
 
+    /// Attaches the counts of activity.
+    pub(crate) fn attach_activity(&mut self, activity: Option<Arc<Recorder>>) {
+        self.activity = activity;
+    }
+
+    /// The counts of activity.
+    #[cfg(test)]
+    pub(crate) fn activity(&self) -> Option<&Recorder> {
+        self.activity.as_deref()
+    }
+
     /// Returns whether any observer receives allowed calls.
     #[inline]
     pub(crate) fn observe_allowed(&self) -> bool {
@@ -91,7 +105,7 @@ impl Observers {
         collected::add(decision);
         match decision {
             Decision::Allowed(allowed) => {
-                record_allowed(context, allowed);
+                self.record_allowed(context, allowed);
                 call_each(&self.allowed, allowed);
             }
             Decision::Denied(denied) => self.denied(context, denied),
@@ -103,7 +117,18 @@ impl Observers {
     #[inline]
     pub(crate) fn allowed_fast(&self, name: &'static str, request: &Request<'_>, remaining: u32, now: Moment) {
         metrics::allowed_fast(name, request, remaining);
+        if let Some(activity) = &self.activity {
+            activity.allowed_one(name, request, Source::Store);
+        }
         self.report_overflow(Some(now));
+    }
+
+    #[inline]
+    fn record_allowed(&self, context: DecisionContext<'_>, allowed: &Allowed) {
+        record_allowed(context, allowed);
+        if let Some(activity) = &self.activity {
+            activity.allowed(context, allowed);
+        }
     }
 
     /// Reports a decision. The observers of an allowed one get each of its reports, or the decision itself if it has
@@ -118,7 +143,7 @@ impl Observers {
         collected::add(decision);
         match decision {
             Decision::Allowed(allowed) => {
-                record_allowed(context, allowed);
+                self.record_allowed(context, allowed);
                 if self.observe_allowed() {
                     match &reports(allowed)[..] {
                         [] => call_all(&self.allowed, allowed),
@@ -147,6 +172,9 @@ impl Observers {
     #[inline]
     pub(crate) fn denied(&self, context: DecisionContext<'_>, denied: &Denied) {
         record_denied(context, denied, CallOutcome::Denied);
+        if let Some(activity) = &self.activity {
+            activity.denied(context, denied);
+        }
         log_denied(denied);
         self.warn_of_cost(context, denied);
         call_each(&self.denied, denied);
@@ -155,6 +183,9 @@ impl Observers {
     /// Reports a call that a rule in shadow mode would deny.
     pub(crate) fn shadowed(&self, context: DecisionContext<'_>, denied: &Denied) {
         record_denied(context, denied, CallOutcome::Shadowed);
+        if let Some(activity) = &self.activity {
+            activity.shadowed(denied);
+        }
         log_shadowed(denied);
         self.warn_of_cost(context, denied);
         call_each(&self.shadowed, denied);

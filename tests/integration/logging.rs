@@ -14,7 +14,7 @@ use crate::child_process;
 use crate::deadlines::WAIT_TIMEOUT;
 use crate::support::{builder_for, key, limit};
 
-mod events;
+pub(crate) mod events;
 
 #[test]
 fn rate_limited_subscriber_causes_no_deadlock() {

@@ -1,6 +1,7 @@
 //! Tests of the promises of `rate-limited`, on the embedded store and on real servers that the tests start.
 
 mod acl;
+mod activity;
 mod algorithms;
 mod attack;
 mod attribute;

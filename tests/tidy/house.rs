@@ -17,7 +17,7 @@ const LONGEST_FILE: usize = 548;
 const LONG_FUNCTIONS: usize = 2;
 /// The names of each room that are used outside of it.
 const NAMES: [(&str, usize); 8] = [
-    ("store::redis", 16), // with an instance, its inventory and the options of its heartbeats
+    ("store::redis", 19), // with an instance, its inventory and the options of its heartbeats; the source of activity, and the stream
     ("store::memory", 4),
     ("rule", 62),   // the plan of a customer, which callers bring
     ("limiter", 8), // the open calls of a layer end when it drops them

@@ -52,6 +52,7 @@ const ORDER: &[&str] = &[
     "store",
     "decision",
     "http",
+    "activity",
     "collected",
     "convert",
     "observer",

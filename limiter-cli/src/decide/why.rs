@@ -16,6 +16,7 @@ use toml_edit::{DocumentMut, Item, value};
 use super::answer::millis;
 use super::target::{rules_alone, unlimited};
 use super::use_of_limits::limit_json;
+use crate::activity::{denials_json, denials_of_key, write_denials};
 use crate::arguments::WhyArguments;
 use crate::connection::Connection;
 use crate::duration_text;
@@ -62,7 +63,7 @@ pub(crate) async fn why(arguments: &WhyArguments, connection: &Connection, outpu
         names.iter().filter_map(|name| Some((name.as_str(), of_limiters(&fleet, name)?))).collect();
     let shared = shared_beside(toml, &rules, &fleet, &key);
     let set = rules.iter().fold(RuleSet::new(), |set, (name, rule)| set.rule(*name, rule.clone()));
-    let limiter = connection.builder().rules(set.clone()).connect().await?;
+    let limiter = connection.builder().rules(set.clone()).expose_keys().connect().await?;
     let without_shared = Limiter::builder().rules(set).build()?;
     if let Err(error) = shared.and_then(|shared| limiter.set_rules(shared)) {
         output.warn(format_args!("version {} of the shared rules is left out: {error}", published.version));
@@ -73,13 +74,16 @@ pub(crate) async fn why(arguments: &WhyArguments, connection: &Connection, outpu
     for name in &names {
         states.push(asked.state(name, in_force.get(name), &limiter, &without_shared).await?);
     }
+    // A peek of a direct call has the text of the key in Redis.
+    let subject = limiter.peek(&key, &unlimited()).await?.key().map_or_else(|| key.encoded(), str::to_owned);
+    let denials = denials_of_key(&limiter, &subject).await?;
     let exit = if states.iter().any(|state| state.decision.is_denied()) { Exit::DENIED } else { Exit::SUCCESS };
     let versions = Versions { published: published.version, fleet: &fleet };
     let written = if output.is_json() {
         let rules = states.iter().map(KeyState::as_json).collect::<Vec<_>>();
-        output.json(&json!({ "key": key.encoded(), "rules": rules, "shared_rules": versions.as_json() }))
+        output.json(&json!({ "key": key.encoded(), "rules": rules, "last_denials": denials_json(&denials), "shared_rules": versions.as_json() }))
     } else {
-        write(&key, &states, &versions, output)
+        write(&key, &states, &versions, output).and_then(|()| write_denials(&denials, output))
     };
     Ok(output.settle(written, exit))
 }

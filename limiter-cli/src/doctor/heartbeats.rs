@@ -39,19 +39,36 @@ fn needed(name: &str) -> [(&'static str, Cmd); 9] {
     ]
 }
 
-async fn heartbeats_of(node: &Node, prefix: &str) -> Finding {
-    let (name, pattern) = (format!("{prefix}-live:{{{prefix}}}:doctor"), format!("~{prefix}-live:*"));
+/// Returns the ACL rules of commands that the user lacks, after the pattern of the keys if that is missing too.
+///
+/// # Errors
+/// The finding about a server that sends no reply.
+pub(super) async fn missing_rules<'a>(
+    node: &Node,
+    commands: &[(&'a str, Cmd)],
+    pattern: &'a str,
+) -> Result<Vec<&'a str>, Finding> {
     let mut missing = Vec::new();
-    for (rule, command) in needed(&name) {
-        match node.send(&command).await {
-            Err(Refusal::Command) => missing.push(rule),
-            Err(Refusal::Pattern) if missing.first() != Some(&&*pattern) => missing.insert(0, &pattern),
+    for (rule, command) in commands {
+        match node.send(command).await {
+            Err(Refusal::Command) => missing.push(*rule),
+            Err(Refusal::Pattern) if missing.first() != Some(&pattern) => missing.insert(0, pattern),
             Err(refusal @ Refusal::NoReply(_)) => {
-                return Finding::unknown(format!("not checked: {}", refusal.reason()), "solve `connect` first");
+                let reason = format!("not checked: {}", refusal.reason());
+                return Err(Finding::unknown(reason, "solve `connect` first"));
             }
             Ok(_) | Err(Refusal::Pattern | Refusal::Missing | Refusal::Server(_)) => {}
         }
     }
+    Ok(missing)
+}
+
+async fn heartbeats_of(node: &Node, prefix: &str) -> Finding {
+    let (name, pattern) = (format!("{prefix}-live:{{{prefix}}}:doctor"), format!("~{prefix}-live:*"));
+    let missing = match missing_rules(node, &needed(&name), &pattern).await {
+        Ok(missing) => missing,
+        Err(finding) => return finding,
+    };
     if missing.is_empty() {
         return Finding::ok("a limiter of this user is listed as an instance");
     }

@@ -108,6 +108,23 @@ fn editor(directory: &Path, lines: &[&str]) -> std::path::PathBuf {
 }
 
 #[test]
+fn top_is_renewed_in_place_until_it_is_ended() {
+    let server = server();
+    let write = |denied: u32| {
+        let text = format!("1 00000000000000aa web-1 12 checkout\nr search 1000 d{denied}+1\n");
+        server.command(&["XADD", "rl-live:{rl}:activity", "*", "e", &text]);
+    };
+    write(4711);
+    let mut top = start(&server, "top --every 100ms");
+    top.wait_for("4711");
+    write(4712);
+    top.wait_for("4712");
+    assert!(top.shown.matches("\u{1b}[H").count() > 1, "{:?}", top.shown);
+    top.write("\u{3}");
+    let _ = top.end();
+}
+
+#[test]
 fn a_change_that_starts_new_counts_is_confirmed() {
     let server = server();
     limiter(&server.url(), &["rules", "set", "getId", "5/10s"]).ok();

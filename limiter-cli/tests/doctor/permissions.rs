@@ -130,6 +130,24 @@ fn limiters_need_permissions_for_heartbeats() {
 }
 
 #[test]
+fn limiters_with_activity_need_permissions_for_it() {
+    let server = server();
+    let (needed, activity) = (documented_rules("limiter"), documented_rules("activity"));
+    let beside: Vec<_> = activity.iter().copied().filter(|rule| !needed.contains(rule)).collect();
+    let all = [&needed[..], &beside[..]].concat();
+    set_rules(&server, &all);
+    doctor(&server.url()).assert("activity", "ok", "a limiter of this user may write its activity", "");
+    assert!(!server.all_keys().iter().any(|key| key.contains("-live:")), "nothing is written");
+    for rule in &beside {
+        set_rules(&server, &without(&all, rule));
+        let findings = doctor(&server.url());
+        findings.assert_fails_only(&[]);
+        let missing = format!("the user lacks {rule}: its limiters write no activity");
+        findings.assert("activity", "unknown", &missing, &format!("`ACL SETUSER app {rule}`"));
+    }
+}
+
+#[test]
 fn processes_that_wait_for_slots_need_permissions_for_notices() {
     let server = server();
     let (needed, notices) = (documented_rules("limiter"), ["&rl:notices:*", "+publish", "+subscribe"]);

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::time::SystemTime;
 
+use crate::activity::Recorder;
 use crate::builder::Builder;
 use crate::builder::connection::Store;
 use crate::decision::receipt::LimiterId;
@@ -67,11 +68,13 @@ impl Recipe {
     /// limiter in the parents of this process.
     fn inside(self: Arc<Self>, rules: RuleTable, parents: Vec<LimiterId>) -> Inside {
         let instances = self.options.new_instances();
-        let (backend, overflows) = self.backend(&rules, !parents.is_empty(), &instances);
+        let activity = self.options.activity.clone().map(Recorder::start);
+        let (backend, overflows) = self.backend(&rules, activity.as_ref(), !parents.is_empty(), &instances);
         let Builder { ref observers, exposes_keys, ref clock, .. } = self.options;
         let mut observers = observers.clone();
         observers.attach_overflow(overflows);
         observers.attach_rules(rules.logged_limits());
+        observers.attach_activity(activity);
         Inside {
             rules,
             runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
@@ -111,6 +114,9 @@ impl Recipe {
     fn backend(
         &self,
         #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "of heartbeats"))] rules: &RuleTable,
+        #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "of the stream"))] activity: Option<
+            &Arc<Recorder>,
+        >,
         is_in_child: bool,
         instances: &Instances,
     ) -> (Backend, Arc<Overflows>) {
@@ -136,7 +142,8 @@ impl Recipe {
             }
             #[cfg(feature = "redis")]
             StoreRecipe::Redis(endpoint, secret) => {
-                options.redis_backend(endpoint, secret.as_ref(), rules, is_in_child, instances)
+                let presence = options.presence_options(rules, activity, instances.clone());
+                options.redis_backend(endpoint, secret.as_ref(), presence, is_in_child)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The observers of decisions, of failures, of a store's state, and of keys that share counters.
 
 use crate::builder::Builder;
-use crate::{Allowed, Denied, Error, Health, Overflow};
+use crate::{Activity, Allowed, Denied, Error, Health, Overflow};
 
 impl Builder {
     /// Adds an observer of allowed calls. Its panics are caught.
@@ -114,6 +114,31 @@ impl Builder {
     /// ```
     pub fn on_overflow(mut self, observer: impl Fn(&Overflow) + Send + Sync + 'static) -> Self {
         self.observers.on_overflow(observer);
+        self
+    }
+
+    /// Counts the decisions of each rule, and the keys that are denied and allowed most often. Default: nothing is counted.
+    ///
+    /// - On Redis the totals are written at most once a second into a stream that all limiters share, which `limiter top`,
+    ///   `limiter watch` and [`Limiter::activity`](crate::Limiter::activity) read. A fleet writes at most 50 entries of 4 kB a
+    ///   second, and the stream has those of the last 15 minutes, at most 16 MB. No call waits for it, and an entry that fails
+    ///   is no failure of the store.
+    /// - The log has one line a minute for each rule that has denied calls, at level `INFO`, without keys.
+    /// - A limiter in memory writes the log lines alone.
+    ///
+    /// The stream has keys that are denied or allowed often, which may be personal data: as digests with `hash_keys`, or none
+    /// by [`top_keys(0)`](Activity::top_keys). The user needs more permissions, which docs/live.md lists. Without them the log
+    /// has one warning. A child of `fork` begins its own totals.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Activity, Limiter};
+    ///
+    /// let limiter = Limiter::builder().activity(Activity::new("checkout")).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn activity(mut self, activity: Activity) -> Self {
+        self.activity = Some(activity);
         self
     }
 }

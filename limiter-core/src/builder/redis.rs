@@ -8,6 +8,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use crate::Tls;
+use crate::activity::Recorder;
 use crate::builder::Builder;
 use crate::builder::connection::{Store, Target, config_error};
 use crate::guard::{Guard, RemoteStore};
@@ -320,9 +321,16 @@ impl Builder {
         self.redis.heartbeat_interval.unwrap_or(HEARTBEAT_INTERVAL)
     }
 
-    fn presence_options(&self, rules: &RuleTable, instances: Instances) -> PresenceOptions {
+    /// The options of heartbeats and of the stream of activity.
+    pub(super) fn presence_options(
+        &self,
+        rules: &RuleTable,
+        activity: Option<&Arc<Recorder>>,
+        instances: Instances,
+    ) -> PresenceOptions {
         let inventory = if self.writes_heartbeats() { Some(Arc::new(rules.inventory()) as _) } else { None };
-        PresenceOptions::new(inventory, self.heartbeat_interval(), instances)
+        let activity = activity.map(|activity| Arc::clone(activity) as _);
+        PresenceOptions::new(inventory, self.heartbeat_interval(), instances).with_activity(activity)
     }
 
     /// Makes a store that is not started yet.
@@ -330,11 +338,10 @@ impl Builder {
         &self,
         endpoint: &Endpoint,
         secret: Option<&Secret>,
-        rules: &RuleTable,
+        presence: PresenceOptions,
         is_in_child: bool,
-        instances: &Instances,
     ) -> (Backend, Arc<Overflows>) {
-        let options = self.local_options(endpoint.slots(), is_in_child, instances);
+        let options = self.local_options(endpoint.slots(), is_in_child, presence.instances());
         let (local, overflows) = (options.new_local(), options.overflows);
         let mut health_observers = self.health_observers.clone();
         let store_up = StoreUp::new(HealthState::Connecting);
@@ -351,7 +358,7 @@ impl Builder {
             clock: self.clock.clone(),
             local: Arc::clone(&local),
             health_observers: Arc::new(health_observers),
-            presence: self.presence_options(rules, instances.clone()),
+            presence,
         };
         let store = Box::new(RedisStore::new(endpoint.clone_without_state(), options));
         let guard = Guard::new(RemoteStore::Redis(store), local).with_store_up(store_up);

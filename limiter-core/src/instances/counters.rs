@@ -36,15 +36,15 @@ impl KeyShape {
     }
 }
 
-/// RuleCounters of a rule: those of its keys of one template with one algorithm and window.
+/// CounterFamilies of a rule: those of its keys of one template with one algorithm and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RuleCounter {
+pub(crate) struct CounterFamily {
     shape: u64,
     kind: u64,
     rule: u64,
 }
 
-impl RuleCounter {
+impl CounterFamily {
     /// `shape` and `limit` are `None` if they are unknown.
     pub(crate) fn new(rule: &str, shape: Option<KeyShape>, limit: Option<&Limit>) -> Self {
         let shape = shape.map_or(UNKNOWN, |shape| shape.0);
@@ -63,7 +63,7 @@ pub(super) fn kind(limit: &Limit) -> u64 {
 
 /// The counters of an inventory, in order. `None` if any key may be counted there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RuleCounters(Option<BTreeSet<RuleCounter>>);
+pub(crate) struct CounterFamilies(Option<BTreeSet<CounterFamily>>);
 
 /// The most counters in a text. An inventory with more counts any key.
 const MAX_COUNTERS: usize = 2_048;
@@ -72,8 +72,8 @@ const END: &str = "\"}";
 /// The hex digits of each number of a counter.
 const DIGITS: usize = 16;
 
-impl RuleCounters {
-    pub(crate) fn new(counters: impl IntoIterator<Item = RuleCounter>) -> Self {
+impl CounterFamilies {
+    pub(crate) fn new(counters: impl IntoIterator<Item = CounterFamily>) -> Self {
         let counters: BTreeSet<_> = counters.into_iter().collect();
         Self((counters.len() <= MAX_COUNTERS).then_some(counters))
     }
@@ -81,7 +81,7 @@ impl RuleCounters {
     /// The line of an inventory with these counters: a JSON object.
     pub(crate) fn line(&self) -> String {
         let mut line = String::from(START);
-        for RuleCounter { shape, kind, rule } in self.0.iter().flatten() {
+        for CounterFamily { shape, kind, rule } in self.0.iter().flatten() {
             // Writing to a `String` cannot fail.
             let _ = write!(line, "{shape:016x}{kind:016x}{rule:016x}");
         }
@@ -113,23 +113,23 @@ impl RuleCounters {
         of_shape.next().is_some() || of_unknown.any(|counter| rules.contains(&counter.rule))
     }
 
-    fn of_shape(&self, shape: u64, kind: u64) -> Option<impl Iterator<Item = &RuleCounter>> {
-        let first = RuleCounter { shape, kind: 0, rule: 0 };
-        let last = RuleCounter { shape, kind: u64::MAX, rule: u64::MAX };
+    fn of_shape(&self, shape: u64, kind: u64) -> Option<impl Iterator<Item = &CounterFamily>> {
+        let first = CounterFamily { shape, kind: 0, rule: 0 };
+        let last = CounterFamily { shape, kind: u64::MAX, rule: u64::MAX };
         let of_shape = self.0.as_ref()?.range(first..=last);
         Some(of_shape.filter(move |counter| counter.kind == kind || counter.kind == UNKNOWN))
     }
 }
 
 /// Reads the numbers of counters. `None` for a text that no limiter writes.
-fn parse(digits: &str) -> Option<BTreeSet<RuleCounter>> {
+fn parse(digits: &str) -> Option<BTreeSet<CounterFamily>> {
     if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) || digits.len() > MAX_COUNTERS * 3 * DIGITS {
         return None;
     }
     let numbers = digits.as_bytes().chunks(DIGITS).map(|number| std::str::from_utf8(number).ok());
     let numbers = numbers.map(|number| u64::from_str_radix(number?, 16).ok()).collect::<Option<Vec<_>>>()?;
     let counters = numbers.chunks(3).map(|numbers| match *numbers {
-        [shape, kind, rule] => Some(RuleCounter { shape, kind, rule }),
+        [shape, kind, rule] => Some(CounterFamily { shape, kind, rule }),
         _ => None,
     });
     counters.collect()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::counters::{KeyShape, RuleCounters, kind};
+use super::counters::{CounterFamilies, KeyShape, kind};
 use crate::sync::{AtomicU64, Ordering, RwLock, read, write};
 use crate::{Key, Limit};
 
@@ -33,9 +33,9 @@ struct HeardState {
     /// The numbers that count, with the connected time at which each was heard first. The last one is the present.
     history: VecDeque<(Duration, LiveCounts)>,
     /// The counters of this limiter's own rules.
-    own: RuleCounters,
+    own: CounterFamilies,
     /// Those of each inventory that was read.
-    of_inventories: BTreeMap<String, RuleCounters>,
+    of_inventories: BTreeMap<String, CounterFamilies>,
     /// Numbers that were computed from these, by shape and kind.
     computed: HashMap<(Option<KeyShape>, u64), NonZeroU32>,
 }
@@ -55,7 +55,7 @@ impl HeardInstances {
     }
 
     /// Sets the counters of this limiter's own rules.
-    pub(crate) fn set_own(&self, own: RuleCounters) {
+    pub(crate) fn set_own(&self, own: CounterFamilies) {
         let mut state = write(&self.state);
         state.own = own;
         state.computed.clear();
@@ -89,7 +89,7 @@ impl HeardInstances {
     }
 
     /// Sets the counters of an inventory.
-    pub(crate) fn set_counters(&self, inventory: &str, counters: RuleCounters) {
+    pub(crate) fn set_counters(&self, inventory: &str, counters: CounterFamilies) {
         let mut state = write(&self.state);
         state.of_inventories.insert(inventory.to_owned(), counters);
         state.computed.clear();

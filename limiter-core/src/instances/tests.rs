@@ -19,10 +19,10 @@ fn limit(text: &str) -> Limit {
 }
 
 /// The counters of rules: a name, the template of its keys and its limit, which may be unknown.
-fn counters(rules: &[(&str, Option<&str>, Option<&str>)]) -> RuleCounters {
-    RuleCounters::new(rules.iter().map(|(rule, template, of)| {
+fn counters(rules: &[(&str, Option<&str>, Option<&str>)]) -> CounterFamilies {
+    CounterFamilies::new(rules.iter().map(|(rule, template, of)| {
         let shape = template.map(|template| KeyShape::of_template(template).expect("a template"));
-        RuleCounter::new(rule, shape, of.map(limit).as_ref())
+        CounterFamily::new(rule, shape, of.map(limit).as_ref())
     }))
 }
 
@@ -77,19 +77,19 @@ fn a_key_of_a_rule_with_limits_for_some_calls_is_of_each_window() {
 #[test]
 fn counters_are_read_as_they_were_written() {
     let some = counters(&[("a", Some("a:{b}"), Some("5/10s")), ("b", None, None)]);
-    let many = RuleCounters::new((0..3_000).map(|number| RuleCounter::new(&number.to_string(), None, None)));
+    let many = CounterFamilies::new((0..3_000).map(|number| CounterFamily::new(&number.to_string(), None, None)));
     for written in [some.clone(), counters(&[]), many.clone()] {
         let text = format!("{{\"rule\":\"a\"}}\n{}\n{{\"left_out\":3}}\n", written.line());
-        assert_eq!(RuleCounters::of_inventory(&text), written);
+        assert_eq!(CounterFamilies::of_inventory(&text), written);
     }
     let any = many;
     let line = some.line();
     for foreign in
         ["", "{\"counters\":\"\u{1b}\"}", "{\"counters\":\"00\"}", &line[..line.len() - 3], &line.replace('0', "x")]
     {
-        assert_eq!(RuleCounters::of_inventory(foreign), any, "{foreign}");
+        assert_eq!(CounterFamilies::of_inventory(foreign), any, "{foreign}");
     }
-    assert_eq!(RuleCounters::of_inventory(&"{\"counters\":\"".repeat(10_000)), any);
+    assert_eq!(CounterFamilies::of_inventory(&"{\"counters\":\"".repeat(10_000)), any);
 }
 
 /// The numbers that a limiter has while a fleet changes. Each step is the seconds until a heartbeat, and what it hears: `None`

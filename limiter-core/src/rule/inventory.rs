@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::NamedValue;
-use crate::instances::{InventoryRule, KeyShape, RuleCounter};
+use crate::instances::{CounterFamily, InventoryRule, KeyShape};
 use crate::rule::levels::RuleLevels;
 use crate::rule::table::RuleState;
 use crate::rule::{KeyText, Mode, RegisteredRule, RuleTable};
@@ -132,7 +132,7 @@ fn inventory_rule(name: &str, of_program: &OfProgram, levels: &RuleLevels, switc
 }
 
 /// The counters of a rule: of each template by each limit. Those of some calls alone may be of any limit.
-fn counters(name: &str, of_program: &OfProgram, limits: &[OwnLimit], has_others: bool) -> Vec<RuleCounter> {
+fn counters(name: &str, of_program: &OfProgram, limits: &[OwnLimit], has_others: bool) -> Vec<CounterFamily> {
     let mut kinds: Vec<_> = limits.iter().map(OwnLimit::known).collect();
     if kinds.is_empty() || has_others {
         kinds.push(None);
@@ -141,7 +141,7 @@ fn counters(name: &str, of_program: &OfProgram, limits: &[OwnLimit], has_others:
     if shapes.is_empty() {
         shapes.push(None);
     }
-    let of_shape = |shape: Option<KeyShape>| kinds.iter().map(move |limit| RuleCounter::new(name, shape, *limit));
+    let of_shape = |shape: Option<KeyShape>| kinds.iter().map(move |limit| CounterFamily::new(name, shape, *limit));
     shapes.into_iter().flat_map(of_shape).collect()
 }
 

@@ -32,7 +32,7 @@ mod worker_handle;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use naming::Secret;
 pub use presence::Instance;
-pub(crate) use presence::{InventorySource, PresenceOptions};
+pub(crate) use presence::{ActivitySource, InventorySource, PresenceOptions, StreamId, StreamPart};
 pub use server::Credentials;
 pub(crate) use server::Provider;
 #[cfg(feature = "tls")]
@@ -175,6 +175,14 @@ impl RedisStore {
     /// The failure of the store.
     pub(crate) async fn inventory(&self, digest: &str) -> Result<Option<String>, Error> {
         self.ask_presence(|reply_to| PresenceCall::Inventory(digest.to_owned(), reply_to)).await
+    }
+
+    /// Reads the entries of activity behind this one.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    pub(crate) async fn activity(&self, behind: Option<StreamId>) -> Result<StreamPart, Error> {
+        self.ask_presence(|reply_to| PresenceCall::Activity(behind, reply_to)).await
     }
 
     async fn ask_presence<T: Send + 'static>(

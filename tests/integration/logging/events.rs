@@ -16,7 +16,7 @@ use crate::support::{LONG_DEADLINE, key, limit};
 
 /// A subscriber that writes each event, and each span at its begin, as a line.
 #[derive(Clone, Default)]
-struct LineRecorder(Arc<Mutex<Vec<String>>>);
+pub(crate) struct LineRecorder(Arc<Mutex<Vec<String>>>);
 
 /// The fields of an event as text.
 struct FieldText(String);
@@ -36,6 +36,11 @@ impl LineRecorder {
     fn lines_of<T>(&self, call: impl FnOnce() -> T) -> Vec<String> {
         self.0.lock().expect("not poisoned").clear();
         tracing::subscriber::with_default(self.clone(), call);
+        self.0.lock().expect("not poisoned").clone()
+    }
+
+    /// Returns the lines so far.
+    pub(crate) fn all_lines(&self) -> Vec<String> {
         self.0.lock().expect("not poisoned").clone()
     }
 

@@ -222,6 +222,11 @@ impl LiveKeys {
         self.key("counted:") + digest
     }
 
+    /// The stream of activity.
+    pub(crate) fn activity(&self) -> String {
+        self.key("activity")
+    }
+
     /// The members of the inventory with this digest.
     pub(crate) fn members(&self, digest: &str) -> String {
         self.key("members:") + digest

@@ -22,14 +22,21 @@ use crate::store::redis::naming::Naming;
 mod heard_counts;
 mod heartbeat;
 mod listing;
+mod live_script;
 mod member;
 mod owner;
+mod publisher;
+mod stream;
 
 use heard_counts::HeardCounts;
 use heartbeat::Heartbeat;
 use listing::Listing;
+use live_script::LiveScript;
+use member::Identity;
 pub use member::Instance;
 use owner::LiveServer;
+use publisher::Publisher;
+pub(crate) use stream::{StreamId, StreamPart};
 
 /// The rules that the program has, as lines of a text. Its methods run on the worker, and none of the program's code.
 pub(crate) trait InventorySource: fmt::Debug + Send + Sync {
@@ -38,6 +45,19 @@ pub(crate) trait InventorySource: fmt::Debug + Send + Sync {
 
     /// Returns the rules one by one, so that the worker can serve calls between them.
     fn rules(&self) -> Box<dyn Iterator<Item = InventoryRule>>;
+}
+
+/// The activity of the limiter, as entries of a stream. Its methods run on the worker, and none of the program's code.
+pub(crate) trait ActivitySource: fmt::Debug + Send + Sync {
+    /// The shortest time between two entries.
+    fn interval(&self) -> Duration;
+
+    /// Returns the text of the next entry. `None` if nothing has changed since the last one that was confirmed. `place` is that
+    /// of the limiter, and `shown` returns an encoded key as it appears in names.
+    fn next_entry(&self, place: &str, shown: &dyn Fn(&str) -> String) -> Option<String>;
+
+    /// Records that the store has the last entry.
+    fn confirm_entry(&self);
 }
 
 /// Returns the version of the shared rules in force, 0 before the first one. `None` for a limiter that does not follow them.
@@ -51,18 +71,25 @@ pub(crate) struct PresenceOptions {
     /// `None` for a limiter that writes no heartbeats.
     inventory: Option<Arc<dyn InventorySource>>,
     instances: Instances,
+    /// `None` for a limiter that writes no activity.
+    activity: Option<Arc<dyn ActivitySource>>,
 }
 
 impl PresenceOptions {
     /// Creates those of a limiter that is built now. One without an inventory writes no heartbeats. `interval` is the time
     /// between two of them. `instances` hears how many limiters live.
     pub(crate) fn new(inventory: Option<Arc<dyn InventorySource>>, interval: Duration, instances: Instances) -> Self {
-        Self { interval, built_at: SystemTime::now(), inventory, instances }
+        Self { interval, built_at: SystemTime::now(), inventory, instances, activity: None }
     }
 
     /// The instances that share each limit.
     pub(crate) fn instances(&self) -> &Instances {
         &self.instances
+    }
+
+    /// Returns those of a limiter with this activity.
+    pub(crate) fn with_activity(self, activity: Option<Arc<dyn ActivitySource>>) -> Self {
+        Self { activity, ..self }
     }
 
     /// The time from the start of the worker to the first heartbeat.
@@ -81,9 +108,11 @@ pub(crate) enum PresenceCall {
     Instances(oneshot::Sender<Result<Vec<Instance>, Error>>),
     /// The text of the inventory with this digest.
     Inventory(String, oneshot::Sender<Result<Option<String>, Error>>),
+    /// The entries of activity behind this one.
+    Activity(Option<StreamId>, oneshot::Sender<Result<StreamPart, Error>>),
 }
 
-/// The longest wait for the removal of an instance whose limiter has ended.
+/// The longest wait for the last entry, and for the removal, of an instance whose limiter has ended.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a worker needs for presence.
@@ -95,15 +124,21 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Writes heartbeats and lists instances until the store is dropped, and then removes the own instance.
+    /// Writes heartbeats and activity, and lists those of others, until the store is dropped. Then it removes the own instance.
     pub(crate) async fn serve(self, naming: Arc<Naming>, mut calls: mpsc::UnboundedReceiver<PresenceCall>) {
         let Self { options, topology, health, followed_version } = self;
         let (server, life) = (Rc::new(LiveServer::new(topology, &naming)), options.life());
+        let identity = Rc::new(Identity::new(options.built_at));
+        let publisher = options.activity.clone().map(|activity| {
+            let publisher = Rc::new(Publisher::new(Rc::clone(&server), &identity, activity, naming));
+            let entries = spawn_local(Rc::clone(&publisher).publish());
+            (publisher, entries)
+        });
         let own = options.inventory.clone().map(|inventory| {
             let heard = HeardCounts::new(Rc::clone(&server), options.instances.clone());
             let heartbeat = Rc::new(Heartbeat::new(
                 Rc::clone(&server),
-                options.built_at,
+                Rc::clone(&identity),
                 inventory,
                 life,
                 health,
@@ -113,16 +148,24 @@ impl Presence {
             let beats = spawn_local(beat(Rc::clone(&heartbeat), options));
             (heartbeat, beats)
         });
+        let stream = Rc::new(LiveScript::for_activity(Rc::clone(&server)));
         while let Some(call) = calls.recv().await {
-            let server = Rc::clone(&server);
+            let (server, stream) = (Rc::clone(&server), Rc::clone(&stream));
             spawn_local(async move {
                 let listing = Listing { server: &server, life };
                 // A caller that was dropped needs no reply.
                 match call {
                     PresenceCall::Instances(reply_to) => drop(reply_to.send(listing.read().await)),
                     PresenceCall::Inventory(digest, reply_to) => drop(reply_to.send(listing.inventory(&digest).await)),
+                    PresenceCall::Activity(behind, reply_to) => {
+                        drop(reply_to.send(stream.read_activity(behind).await));
+                    }
                 }
             });
+        }
+        if let Some((publisher, entries)) = publisher {
+            entries.abort();
+            let _ = timeout(REMOVAL_TIMEOUT, publisher.write()).await;
         }
         if let Some((heartbeat, beats)) = own {
             beats.abort();

@@ -7,7 +7,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::owner::LiveServer;
-use crate::instances::{Instances, LiveCounts, RuleCounters};
+use crate::instances::{CounterFamilies, Instances, LiveCounts};
 use crate::store::redis::pipelined::ReplyBound;
 
 /// The most inventories that are read after one heartbeat.
@@ -19,7 +19,7 @@ pub(super) struct HeardCounts {
     instances: Instances,
     heard_at: Cell<Option<Instant>>,
     /// The digest of the own inventory, with its counters.
-    own: RefCell<Option<(String, RuleCounters)>>,
+    own: RefCell<Option<(String, CounterFamilies)>>,
 }
 
 impl HeardCounts {
@@ -28,7 +28,7 @@ impl HeardCounts {
     }
 
     /// Sets the own inventory.
-    pub(super) fn set_own(&self, digest: &str, counters: RuleCounters) {
+    pub(super) fn set_own(&self, digest: &str, counters: CounterFamilies) {
         if self.instances.is_live() {
             self.instances.heard().set_own(counters.clone());
             self.own.replace(Some((digest.to_owned(), counters)));
@@ -61,12 +61,12 @@ impl HeardCounts {
     }
 
     /// Reads the counters of an inventory. `None` if the store has none, or cannot be asked.
-    async fn read(&self, inventory: &str) -> Option<RuleCounters> {
+    async fn read(&self, inventory: &str) -> Option<CounterFamilies> {
         let (node, _) = self.server.connected()?;
         let mut command = redis::cmd("GET");
         command.arg(self.server.keys.inventory(inventory));
         match self.server.send_from(node, &command, ReplyBound::Script).await {
-            Ok(Value::BulkString(text)) => Some(RuleCounters::of_inventory(&String::from_utf8_lossy(&text))),
+            Ok(Value::BulkString(text)) => Some(CounterFamilies::of_inventory(&String::from_utf8_lossy(&text))),
             _ => None,
         }
     }

@@ -4,23 +4,21 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::str;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 use tokio::task::yield_now;
 
 use super::heard_counts::HeardCounts;
+use super::live_script::LiveScript;
 use super::member::{DIGEST_DIGITS, Identity, is_hex};
 use super::owner::{LiveServer, SendError};
 use super::{FollowedVersion, InventorySource};
-use crate::instances::{LiveCounts, RuleCounters};
+use crate::TARGET;
+use crate::instances::{CounterFamilies, LiveCounts};
 use crate::store::redis::connection::managed::ManagedConnection;
-use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::health::HealthBoard;
-use crate::store::redis::notifier::notify;
-use crate::store::redis::pipelined::ReplyBound;
-use crate::{Error, ErrorKind, TARGET};
 
 /// The script of a heartbeat.
 pub(super) const SCRIPT: &str = include_str!("lua/heartbeat.lua");
@@ -31,8 +29,8 @@ const LINES_AT_ONCE: usize = 32;
 
 /// Writes the heartbeats of one limiter.
 pub(super) struct Heartbeat {
-    server: Rc<LiveServer>,
-    identity: Identity,
+    script: LiveScript,
+    identity: Rc<Identity>,
     inventory: Arc<dyn InventorySource>,
     life: Duration,
     health: Arc<HealthBoard>,
@@ -44,11 +42,6 @@ pub(super) struct Heartbeat {
     written_version: Cell<Option<u64>>,
     /// What the last heartbeat has written, or may have.
     written: RefCell<Option<WrittenMember>>,
-    /// The digest of the script, once a server has loaded it.
-    script_digest: RefCell<Option<Rc<str>>>,
-    /// The connection on which the user lacks a permission.
-    refused_on: RefCell<Option<ServerConnection>>,
-    is_problem_logged: Cell<bool>,
 }
 
 /// A member, and the digest of its inventory.
@@ -61,7 +54,7 @@ pub(super) struct WrittenMember {
 impl Heartbeat {
     pub(super) fn new(
         server: Rc<LiveServer>,
-        built_at: SystemTime,
+        identity: Rc<Identity>,
         inventory: Arc<dyn InventorySource>,
         life: Duration,
         health: Arc<HealthBoard>,
@@ -69,8 +62,8 @@ impl Heartbeat {
         heard: HeardCounts,
     ) -> Self {
         Self {
-            server,
-            identity: Identity::new(built_at),
+            script: LiveScript::new(server, SCRIPT),
+            identity,
             inventory,
             life,
             health,
@@ -79,15 +72,12 @@ impl Heartbeat {
             known_digest: RefCell::default(),
             written_version: Cell::default(),
             written: RefCell::default(),
-            script_digest: RefCell::default(),
-            refused_on: RefCell::default(),
-            is_problem_logged: Cell::default(),
         }
     }
 
     /// Writes a heartbeat, if the server is connected and has not refused one on this connection.
     pub(super) async fn write(&self) {
-        let Some(node) = self.usable_node() else {
+        let Some(node) = self.script.usable_node() else {
             // A heartbeat that is not written is not due sooner.
             return self.written_version.set((self.followed_version)());
         };
@@ -119,7 +109,7 @@ impl Heartbeat {
 
     /// Learns how many limiters live, and writes nothing. Returns false while the server is not connected.
     pub(super) async fn look(&self) -> bool {
-        let Some(node) = self.usable_node() else { return false };
+        let Some(node) = self.script.usable_node() else { return false };
         let inventory = self.inventory_digest().await;
         let call = HeartbeatCall { present: None, before: None, text: "", life: self.life };
         match self.run(node, call).await {
@@ -142,68 +132,27 @@ impl Heartbeat {
     /// Removes the instance, if a heartbeat was written.
     pub(super) async fn remove(&self) {
         let Some(before) = self.written.take() else { return };
-        if let Some(node) = self.usable_node() {
+        if let Some(node) = self.script.usable_node() {
             // Otherwise its end comes by itself.
             let _ =
                 self.run(node, HeartbeatCall { present: None, before: Some(&before), text: "", life: self.life }).await;
         }
     }
 
-    /// The server, if it is connected and has not refused a heartbeat on this connection.
-    fn usable_node(&self) -> Option<Rc<ManagedConnection>> {
-        let (node, connection) = self.server.connected()?;
-        let mut refused_on = self.refused_on.borrow_mut();
-        if refused_on.as_ref().is_some_and(|refused| refused.is_same(&connection)) {
-            return None;
-        }
-        *refused_on = None;
-        Some(node)
-    }
-
-    /// Runs the script, and loads it first if the server lacks it.
     async fn run(&self, node: Rc<ManagedConnection>, call: HeartbeatCall<'_>) -> Result<HeartbeatReply, SendError> {
-        let known = self.script_digest.borrow().clone();
-        if let Some(digest) = known {
-            let command = call.command(&self.server, &digest);
-            match self.server.send_from(Rc::clone(&node), &command, ReplyBound::Script).await {
-                Err(SendError::Command(error, _)) if error.is_no_script() => {}
-                sent => return Ok(HeartbeatReply::read(&sent?)),
-            }
-        }
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(SCRIPT);
-        let loaded = self.server.send_from(Rc::clone(&node), &load, ReplyBound::Script).await?;
-        let digest: Rc<str> = match &loaded {
-            Value::BulkString(digest) => String::from_utf8_lossy(digest).into(),
-            Value::SimpleString(digest) => digest.as_str().into(),
-            _ => return Ok(HeartbeatReply::default()),
-        };
-        self.script_digest.replace(Some(Rc::clone(&digest)));
-        let sent = self.server.send_from(node, &call.command(&self.server, &digest), ReplyBound::Script).await?;
+        let sent = self.script.run(node, |digest| call.command(&self.script.server, digest)).await?;
         Ok(HeartbeatReply::read(&sent))
     }
 
-    /// Logs the first error that lasts, and writes no further heartbeat on a connection whose user lacks a permission.
-    /// Calls report the others themselves.
     fn report(&self, error: SendError) {
-        let SendError::Command(error, connection) = error else { return };
-        let error = Error::from(error);
-        match error.kind() {
-            ErrorKind::Refused => drop(self.refused_on.replace(Some(connection))),
-            ErrorKind::Protocol => {}
-            _ => return,
-        }
-        if !self.is_problem_logged.replace(true) {
-            let prefix = self.server.keys.prefix().to_owned();
-            notify(move || {
-                tracing::warn!(
-                    target: TARGET,
-                    %error,
-                    "this limiter is not listed as an instance: permit `~{prefix}-live:*` and the commands of docs/live.md, \
-                     or call `Builder::presence(false)`"
-                );
-            });
-        }
+        self.script.report(error, |error, prefix| {
+            tracing::warn!(
+                target: TARGET,
+                %error,
+                "this limiter is not listed as an instance: permit `~{prefix}-live:*` and the commands of docs/live.md, \
+                 or call `Builder::presence(false)`"
+            );
+        });
     }
 
     /// Returns the digest of the inventory, which is made anew when it may have changed.
@@ -222,7 +171,7 @@ impl Heartbeat {
     }
 
     /// Makes the text of the inventory, which has its counters too. Calls are served meanwhile.
-    async fn inventory_text(&self) -> (String, RuleCounters) {
+    async fn inventory_text(&self) -> (String, CounterFamilies) {
         let (mut text, mut left_out, mut counters) = (String::new(), 0_usize, Vec::new());
         for (number, rule) in self.inventory.rules().enumerate() {
             let line = rule.line;
@@ -240,7 +189,7 @@ impl Heartbeat {
         if left_out > 0 {
             text.push_str(&format!("{{\"left_out\":{left_out}}}\n"));
         }
-        let counters = RuleCounters::new(counters);
+        let counters = CounterFamilies::new(counters);
         text.push_str(&counters.line());
         text.push('\n');
         (text, counters)

@@ -55,6 +55,12 @@ impl Identity {
         Self { id: format!("{random:016x}"), host: host(), pid: process::id(), since_millis: millis(built_at) }
     }
 
+    /// Returns the id, the host and the process: words apart by spaces.
+    pub(super) fn place(&self) -> String {
+        let Self { id, host, pid, .. } = self;
+        format!("{id} {host} {pid}")
+    }
+
     /// Returns the member: words apart by spaces. A later version may add words at the end.
     pub(super) fn member(&self, rules_version: Option<u64>, state: &str) -> String {
         let Self { id, host, pid, since_millis } = self;

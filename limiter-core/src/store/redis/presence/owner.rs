@@ -54,10 +54,14 @@ impl LiveServer {
         Some((owner, connection))
     }
 
+    /// Returns the owner of the slot. Waits only for the first attempt to connect.
+    pub(super) async fn owner(&self) -> Result<Rc<ManagedConnection>, Error> {
+        self.topology.owner_of(self.slot).await
+    }
+
     /// Sends a command to the owner of the slot. Waits only for the first attempt to connect.
     pub(super) async fn send(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, Error> {
-        let owner = self.topology.owner_of(self.slot).await?;
-        Ok(self.send_from(owner, command, bound).await?)
+        Ok(self.send_from(self.owner().await?, command, bound).await?)
     }
 
     /// Sends a command to a node, and on to the nodes that redirects name.
