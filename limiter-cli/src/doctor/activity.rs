@@ -24,8 +24,6 @@ async fn activity_of(node: &Node, prefix: &str) -> Finding {
         ("+xtrim", cmd("XTRIM").arg(&name).arg("MAXLEN").arg(0).clone()),
         // There is no such stream, so nothing is added.
         ("+xadd", cmd("XADD").arg(&name).arg("NOMKSTREAM").arg("*").arg("a").arg("b").clone()),
-        ("+hlen", cmd("HLEN").arg(&name).clone()),
-        ("+hgetall", cmd("HGETALL").arg(&name).clone()),
     ];
     let missing = match missing_rules(node, &commands, &pattern).await {
         Ok(missing) => missing,

@@ -130,7 +130,8 @@ impl Presence {
         let (server, life) = (Rc::new(LiveServer::new(topology, &naming)), options.life());
         let identity = Rc::new(Identity::new(options.built_at));
         let publisher = options.activity.clone().map(|activity| {
-            let publisher = Rc::new(Publisher::new(Rc::clone(&server), &identity, activity, naming));
+            let publisher =
+                Rc::new(Publisher::new(Rc::clone(&server), &identity, activity, naming, options.instances.clone()));
             let entries = spawn_local(Rc::clone(&publisher).publish());
             (publisher, entries)
         });

@@ -1,17 +1,17 @@
 //! The entries of one limiter in the stream of activity.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 use tokio::time::sleep;
 
 use super::ActivitySource;
 use super::live_script::LiveScript;
 use super::member::Identity;
 use super::owner::LiveServer;
+use crate::instances::Instances;
 use crate::store::redis::connection::managed::random_between;
 use crate::store::redis::naming::Naming;
 use crate::{Key, TARGET};
@@ -31,8 +31,7 @@ pub(super) struct Publisher {
     place: String,
     activity: Arc<dyn ActivitySource>,
     naming: Arc<Naming>,
-    /// The number of limiters that live, by the reply to the last entry.
-    live_limiters: Cell<u32>,
+    instances: Instances,
 }
 
 impl Publisher {
@@ -41,24 +40,19 @@ impl Publisher {
         identity: &Identity,
         activity: Arc<dyn ActivitySource>,
         naming: Arc<Naming>,
+        instances: Instances,
     ) -> Self {
-        let (script, live_limiters) = (LiveScript::new(server, SCRIPT), Cell::new(1));
-        Self { script, place: identity.place(), activity, naming, live_limiters }
+        Self { script: LiveScript::new(server, SCRIPT), place: identity.place(), activity, naming, instances }
     }
 
     /// Writes entries for ever. The next one is due after the reply to the last one.
     pub(super) async fn publish(self: Rc<Self>) {
         loop {
-            let pause = interval(self.activity.interval(), self.live_limiters());
+            let pause = interval(self.activity.interval(), self.instances.heard().most());
             // The instances of a fleet may start at once.
             sleep(random_between(pause, pause + pause / 10)).await;
             self.write().await;
         }
-    }
-
-    /// The number of limiters that live and share the prefix, as far as this one knows.
-    fn live_limiters(&self) -> u32 {
-        self.live_limiters.get()
     }
 
     /// Writes an entry, if something has changed, the server is connected and it has not refused one on this connection. What
@@ -67,12 +61,7 @@ impl Publisher {
         let Some(node) = self.script.usable_node() else { return };
         let Some(text) = self.activity.next_entry(&self.place, &|encoded| self.shown_key(encoded)) else { return };
         match self.script.run(node, |digest| self.command(digest, &text)).await {
-            Ok(reply) => {
-                self.activity.confirm_entry();
-                if let Value::Int(limiters) = reply {
-                    self.live_limiters.set(u32::try_from(limiters).unwrap_or(u32::MAX));
-                }
-            }
+            Ok(_) => self.activity.confirm_entry(),
             Err(error) => self.script.report(error, |error, prefix| {
                 tracing::warn!(
                     target: TARGET,
@@ -92,7 +81,7 @@ impl Publisher {
     fn command(&self, digest: &str, text: &str) -> Cmd {
         let keys = &self.script.server.keys;
         let mut command = redis::cmd("EVALSHA");
-        command.arg(digest).arg(2).arg(keys.activity()).arg(keys.counts());
+        command.arg(digest).arg(1).arg(keys.activity());
         command.arg(u64::try_from(LIFE.as_millis()).unwrap_or(u64::MAX)).arg(MAX_ENTRIES).arg(text);
         command
     }
