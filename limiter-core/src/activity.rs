@@ -51,7 +51,6 @@ pub struct Activity {
     name: String,
     top_keys: u32,
     /// The shortest time between two entries.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "of the stream"))]
     entry_interval: Duration,
     /// The time between two log lines of a rule.
     log_interval: Duration,

@@ -60,6 +60,8 @@ pub struct RuleActivity {
     /// The entries of the last minute, the newest last: the time of each, the time in which its calls were decided, both in
     /// milliseconds, and their number.
     recent: VecDeque<(u64, u64, ActivityCounts)>,
+    /// The denials of its keys that its total does not have yet.
+    ahead: u64,
     /// The time at which the log was read.
     read_at: SystemTime,
 }
@@ -187,17 +189,21 @@ impl ActivityLog {
             key: key.map(str::to_owned),
             denials,
         };
-        let mut unknown: Vec<_> = rules.iter().map(|rule| limiter.add_rule(rule, at_millis).denied).collect();
+        let added: Vec<_> = rules.iter().map(|rule| limiter.add_rule(rule, at_millis).denied).collect();
+        let mut of_keys = vec![0_u64; rules.len()];
         for key in &keys {
             let rule = &rules[key.rule].rule;
             let added = limiter.add_key(key, rule, at);
             if key.kind == KeyKind::Denied && added > 0 {
-                unknown[key.rule] = unknown[key.rule].saturating_sub(added);
+                of_keys[key.rule] = of_keys[key.rule].saturating_add(added);
                 bursts.push(burst(limiter, rule, Some(&key.key), added));
             }
         }
-        for (rule, denials) in rules.iter().zip(unknown).filter(|(_, denials)| *denials > 0) {
-            bursts.push(burst(limiter, &rule.rule, None, denials));
+        for ((rule, added), of_keys) in rules.iter().zip(added).zip(of_keys) {
+            let unknown = limiter.unknown_denials(&rule.rule, added, of_keys);
+            if unknown > 0 {
+                bursts.push(burst(limiter, &rule.rule, None, unknown));
+            }
         }
         limiter.sort_keys();
     }
@@ -243,7 +249,8 @@ impl LimiterActivity {
             }
             Err(place) if self.rules.len() < MAX_RULES => {
                 let (rule, recent) = (rule.clone(), VecDeque::from([recent]));
-                self.rules.insert(place, RuleActivity { rule, total: *total, last_seen: at, recent, read_at: at });
+                self.rules
+                    .insert(place, RuleActivity { rule, total: *total, last_seen: at, recent, ahead: 0, read_at: at });
                 *added
             }
             Err(_) => ActivityCounts::default(),
@@ -270,6 +277,15 @@ impl LimiterActivity {
                 *added
             }
         }
+    }
+
+    /// Returns the denials of a rule in an entry that none of its keys has.
+    fn unknown_denials(&mut self, rule: &str, added: u64, of_keys: u64) -> u64 {
+        let Some(known) = self.rules.iter_mut().find(|known| known.rule == rule) else { return 0 };
+        let beside = added.saturating_sub(known.ahead);
+        let still_ahead = known.ahead.saturating_sub(added);
+        known.ahead = still_ahead.saturating_add(of_keys.saturating_sub(beside));
+        beside.saturating_sub(of_keys)
     }
 
     /// Sorts the keys, and leaves out the least ones above the bound.

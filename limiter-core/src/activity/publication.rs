@@ -70,11 +70,14 @@ impl ActivitySource for Recorder {
 
     fn next_entry(&self, place: &str, shown: &dyn Fn(&str) -> String) -> Option<String> {
         let mut publication = self.publication();
-        // Keys before rules: a rule has each decision of its keys.
+        // Rules before keys, which are counted in the other order: what a key has beyond its rule, the rule has in the next entry.
+        let rules = publication.changed_rules(self.totals());
+        if rules.is_empty() {
+            return None;
+        }
         let mut lists = self.keys.as_ref().map_or_else(Vec::new, |keys| {
             [KeyKind::Denied, KeyKind::Allowed].map(|kind| (kind, self.changed_keys(sketch_of(keys, kind)))).into()
         });
-        let rules = publication.changed_rules(self.totals());
         publication.pending_rules.clear();
         publication.pending_keys.clear();
         publication.entries += 1;

@@ -63,6 +63,23 @@ fn a_limiter_in_memory_begins_empty_in_a_child_with_the_rules_of_its_parent() {
     assert_eq!(another.kind(), ErrorKind::Config);
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn a_child_begins_its_own_totals_of_activity() {
+    use crate::store::redis::ActivitySource;
+
+    let mut limiter = Limiter::builder().activity(crate::Activity::new("test")).build().expect("valid");
+    let (key, limit) = (Key::new("a"), "5/10s".parse().expect("a limit"));
+    let has_totals = |limiter: &Limiter| {
+        let activity = limiter.inside().observers.activity().expect("it is on");
+        activity.next_entry("0123456789abcdef host 1", &str::to_owned).is_some()
+    };
+    assert!(limiter.check_blocking(&key, &limit).expect("decides").is_allowed() && has_totals(&limiter));
+    Arc::get_mut(&mut limiter.insides).expect("the only handle").inherit();
+    assert!(!has_totals(&limiter));
+    assert!(limiter.check_blocking(&key, &limit).expect("decides").is_allowed() && has_totals(&limiter));
+}
+
 /// Returns the result of one poll, if it is ready.
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
