@@ -18,11 +18,13 @@ use crate::request::Request;
 use crate::sync::process::Process;
 use crate::sync::{Mutex, MutexGuard, lock};
 
+mod alarm;
 mod demand;
 mod changes;
 mod queues;
 mod table;
 
+use alarm::Alarm;
 use changes::Changes;
 pub(crate) use demand::Demands;
 use demand::{in_order, most_permits};
@@ -47,12 +49,6 @@ pub(crate) struct WaitQueues {
 struct QueuesState {
     table: WaitTable,
     alarm: Option<Alarm>,
-}
-
-/// A sleep until the first timer of the table or an earlier instant.
-struct Alarm {
-    at: Moment,
-    sleep: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
 }
 
 /// Returns the number of a call that begins now.
@@ -226,12 +222,8 @@ impl WaitQueues {
             if state.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
                 return Ok(());
             }
-            let clock = self.clock.clone();
-            // The budget of the current task does not apply. Without budget the sleep would be woken at once.
-            let sleep = tokio::task::unconstrained(async move { clock.sleep_until(at).await });
-            let mut alarm = Alarm { at, sleep: Box::pin(sleep) };
-            let waker = Waker::from(Arc::clone(self));
-            match alarm.sleep.as_mut().poll(&mut Context::from_waker(&waker)) {
+            let mut alarm = Alarm::new(&self.clock, at);
+            match alarm.set(self) {
                 Poll::Pending => {
                     state.alarm = Some(alarm);
                     return Ok(());
@@ -254,6 +246,9 @@ impl WaitQueues {
 /// The alarm's waker: it runs the timers that are due.
 impl Wake for WaitQueues {
     fn wake(self: Arc<Self>) {
+        if Alarm::rings_while_set(&self) {
+            return;
+        }
         let mut step = Step::at(self.clock.now());
         let mut state = self.lock();
         state.alarm = None;
@@ -340,12 +335,6 @@ impl Wake for CheckWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         let _ = self.queues.change(|table, step| table.check_woken(self.id, step));
         self.waker.wake_by_ref();
-    }
-}
-
-impl std::fmt::Debug for Alarm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Alarm").field("at", &self.at).finish_non_exhaustive()
     }
 }
 

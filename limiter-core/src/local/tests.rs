@@ -233,7 +233,7 @@ fn a_call_that_fails_with_a_reservation_is_decided_by_the_share() {
         let decide = |reservation: StoreReply| {
             local.decide_by_standby(&requests, &CallOptions::default(), Some(reservation.into())).reply.allowed
         };
-        reservations.into_iter().filter(|reservation| decide(reservation.clone())).count()
+        reservations.into_iter().filter(|reservation| decide(*reservation)).count()
     };
     assert_eq!(failed(&local_of(1, 10, 1).0), 9);
     // Those that are under way hold permits above the share until they have failed.
