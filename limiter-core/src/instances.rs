@@ -107,7 +107,7 @@ impl Instances {
             (InstancesSetting::Live { at_least }, most) if most < at_least.get() => {
                 format!("{}, at least {at_least}", limiters(most))
             }
-            (InstancesSetting::Live { .. }, most) => format!("{}, by heartbeats", limiters(most)),
+            (InstancesSetting::Live { .. }, most) => format!("{} of the prefix, by heartbeats", limiters(most)),
         }
     }
 }

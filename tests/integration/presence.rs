@@ -108,6 +108,28 @@ async fn very_many_inventories_that_no_limiter_has_are_removed() {
     assert_eq!(eventually_lists(&first, 2).await.len(), instances(&second).await.len());
 }
 
+/// A foreign mark without an expiry, and more inventories than any limiter would read.
+#[tokio::test]
+async fn a_number_is_heard_whatever_others_have_written() {
+    let (server, prefix) = (RedisServer::shared(), unique("live"));
+    let name = |name: &str| format!("{prefix}-live:{{{prefix}}}:{name}");
+    server.command(&["SET", &name("summed"), "foreign"]);
+    let limiters = [connect(server.url(), &prefix).await, connect(server.url(), &prefix).await];
+    let sharing = |limiter: &Limiter| limiter.instances_sharing(&key("a"), &limit("5/10s"));
+    for limiter in &limiters {
+        eventually("two", async || sharing(limiter) == 2).await;
+    }
+    let end = SystemTime::now() + Duration::from_secs(50);
+    let end = end.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis();
+    let counts = name("counts");
+    let mut command = vec!["HSET".to_owned(), counts];
+    command.extend((0..1_500).flat_map(|number| [format!("{:032x}", number + 1), format!("3 {end}")]));
+    server.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    for limiter in &limiters {
+        eventually("all of them", async || sharing(limiter) == 4_502).await;
+    }
+}
+
 #[tokio::test]
 async fn a_process_that_is_killed_is_no_longer_listed_after_a_while() {
     let (server, prefix) = (RedisServer::shared(), unique("live"));

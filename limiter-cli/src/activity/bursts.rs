@@ -30,14 +30,14 @@ pub(super) fn as_json(burst: &DenialBurst) -> Value {
 }
 
 /// Reads the denials of a key in the stream: one burst for each rule and limiter, with the sum and the last time, the newest
-/// first. `key` is its text in Redis. None if the user may not read the stream, or others have written it.
+/// first. `key` is its text in Redis. `None` if the user may not read the stream, or others have written it.
 ///
 /// # Errors
 /// The failure of the store.
-pub(crate) async fn denials_of_key(limiter: &Limiter, key: &str) -> Result<Vec<DenialBurst>, Error> {
+pub(crate) async fn denials_of_key(limiter: &Limiter, key: &str) -> Result<Option<Vec<DenialBurst>>, Error> {
     let bursts = match limiter.activity(&mut ActivityLog::new()).await {
         Ok(bursts) => bursts,
-        Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Protocol) => return Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Protocol) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut sums = BTreeMap::<(String, String), DenialBurst>::new();
@@ -48,7 +48,7 @@ pub(crate) async fn denials_of_key(limiter: &Limiter, key: &str) -> Result<Vec<D
     }
     let mut sums: Vec<_> = sums.into_values().collect();
     sums.sort_by_key(|burst| std::cmp::Reverse(burst.at));
-    Ok(sums)
+    Ok(Some(sums))
 }
 
 /// Writes the denials of a key, if there are any.

@@ -77,13 +77,16 @@ pub(crate) async fn why(arguments: &WhyArguments, connection: &Connection, outpu
     // A peek of a direct call has the text of the key in Redis.
     let subject = limiter.peek(&key, &unlimited()).await?.key().map_or_else(|| key.encoded(), str::to_owned);
     let denials = denials_of_key(&limiter, &subject).await?;
+    if denials.is_none() {
+        output.warn("the last denials are unknown: permit `~rl-live:* +xrevrange`, with the prefix in place of `rl`");
+    }
     let exit = if states.iter().any(|state| state.decision.is_denied()) { Exit::DENIED } else { Exit::SUCCESS };
     let versions = Versions { published: published.version, fleet: &fleet };
     let written = if output.is_json() {
         let rules = states.iter().map(KeyState::as_json).collect::<Vec<_>>();
-        output.json(&json!({ "key": key.encoded(), "rules": rules, "last_denials": denials_json(&denials), "shared_rules": versions.as_json() }))
+        output.json(&json!({ "key": key.encoded(), "rules": rules, "last_denials": denials.as_deref().map(denials_json), "shared_rules": versions.as_json() }))
     } else {
-        write(&key, &states, &versions, output).and_then(|()| write_denials(&denials, output))
+        write(&key, &states, &versions, output).and_then(|()| write_denials(&denials.unwrap_or_default(), output))
     };
     Ok(output.settle(written, exit))
 }

@@ -14,7 +14,10 @@
 //! `millis` is the time in which the added decisions were made, and `number` that of a rule of the entry, from 0. A count of 0
 //! is left out. In names each byte that is no ASCII letter, digit or mark is `%` and two digits. An entry has at most 4 kB.
 
+use std::borrow::Cow;
 use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
 
 use super::counters::{ActivityCounts, COUNTS};
 
@@ -76,7 +79,7 @@ impl EntryText {
     /// Adds a rule, and returns its number. `None` if there is no room.
     pub(super) fn add_rule(&mut self, line: &RuleLine) -> Option<usize> {
         let RuleLine { rule, millis, total, added } = line;
-        let mut text = format!("r {} {millis}", escaped(shortened(rule)));
+        let mut text = format!("r {} {millis}", escaped(&shortened(rule)));
         for ((letter, total), added) in LETTERS.iter().zip(total.as_array()).zip(added.as_array()) {
             if total > 0 {
                 let _ = write!(text, " {letter}{}", count_word(total, added));
@@ -129,10 +132,16 @@ fn number(word: &str) -> Option<u64> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok()).flatten()
 }
 
-/// Returns the beginning of a rule's name that is written.
-fn shortened(name: &str) -> &str {
-    let end = (0..=MAX_NAME_BYTES.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-    &name[..end]
+/// Returns a rule's name as it is written: of a long one the beginning, `~` and a digest.
+fn shortened(name: &str) -> Cow<'_, str> {
+    const DIGEST_BYTES: usize = 8;
+    if name.len() <= MAX_NAME_BYTES {
+        return Cow::Borrowed(name);
+    }
+    let most = MAX_NAME_BYTES - 1 - 2 * DIGEST_BYTES;
+    let end = (0..=most).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    let digest = Sha256::digest(name)[..DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    Cow::Owned(format!("{}~{digest}", &name[..end]))
 }
 
 /// Returns a name as one word.
@@ -287,7 +296,9 @@ mod tests {
         assert!(text.len() <= MAX_BYTES && text.len() > MAX_BYTES - 300, "{}", text.len());
         let read = ActivityEntry::parse(text.as_bytes()).expect("an entry");
         assert_eq!((read.rules.len(), read.keys.len()), (added, keys));
-        assert_eq!(read.rules[0].rule, "é".repeat(50));
+        let name = &read.rules[0].rule;
+        assert!(name.len() <= MAX_NAME_BYTES && name.starts_with(&"é".repeat(41)), "{name}");
+        assert_ne!(shortened(&"é".repeat(5_000)), shortened(&"é".repeat(4_999)));
         assert_eq!(EntryText::new(PLACE, "checkout", false).finish(), None);
     }
 

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::counters::ActivityCounts;
@@ -51,7 +52,7 @@ pub struct LimiterActivity {
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct RuleActivity {
-    /// The name of the rule, at most its first 100 bytes. `-` for direct calls, `(others)` for rules above 3 072.
+    /// The name of the rule: of one with more than 100 bytes the beginning, `~` and a digest. `-` for direct calls, `(others)` for rules above 3 072.
     pub rule: String,
     /// The decisions since the start of the limiter.
     pub total: ActivityCounts,
@@ -71,7 +72,7 @@ pub struct RuleActivity {
 /// The counts are of a space-saving sketch: the true number is at most `count`, and at least `count - error`, less what was
 /// lost where threads met.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KeyActivity {
     /// The name of the rule, as in [`RuleActivity`].
     pub rule: String,
@@ -87,7 +88,7 @@ pub struct KeyActivity {
 
 /// Denials that one limiter has written in one entry: those of a key, or of a rule's keys that are not known.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DenialBurst {
     /// The time of the entry, by the clock of the server.
     pub at: SystemTime,
@@ -105,6 +106,26 @@ pub struct DenialBurst {
     pub key: Option<String>,
     /// The denials since the entry before.
     pub denials: u64,
+}
+
+/// Shows no key.
+impl fmt::Debug for KeyActivity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, key: _, count, error, last_seen } = self;
+        let mut debug = f.debug_struct("KeyActivity");
+        debug.field("rule", rule).field("count", count).field("error", error).field("last_seen", last_seen);
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// Shows no key.
+impl fmt::Debug for DenialBurst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, limiter, name, host, pid, rule, key: _, denials } = self;
+        let mut debug = f.debug_struct("DenialBurst");
+        debug.field("at", at).field("limiter", limiter).field("name", name).field("host", host).field("pid", pid);
+        debug.field("rule", rule).field("denials", denials).finish_non_exhaustive()
+    }
 }
 
 /// The most limiters of a log.

@@ -52,6 +52,13 @@ impl CounterFamily {
     }
 }
 
+impl CounterFamily {
+    /// Returns whether its counters may be of this kind.
+    fn is_of(&self, kind: u64) -> bool {
+        self.kind == kind || self.kind == UNKNOWN
+    }
+}
+
 /// The algorithm and the window of a limit.
 pub(super) fn kind(limit: &Limit) -> u64 {
     let CounterKind { algorithm, window } = (*limit).into();
@@ -98,26 +105,26 @@ impl CounterFamilies {
     }
 
     /// The rules that count keys of this shape by this kind. `None` if there is none.
-    pub(super) fn rules_of(&self, shape: Option<KeyShape>, kind: u64) -> Option<BTreeSet<u64>> {
-        let shape = shape?.0;
-        let rules: BTreeSet<_> = self.of_shape(shape, kind)?.map(|counter| counter.rule).collect();
+    pub(super) fn rules_of(&self, shape: KeyShape, kind: u64) -> Option<BTreeSet<u64>> {
+        let of_kind = self.of_shape(shape.0)?.filter(|counter| counter.is_of(kind));
+        let rules: BTreeSet<_> = of_kind.map(|counter| counter.rule).collect();
         (!rules.is_empty()).then_some(rules)
     }
 
-    /// Returns whether keys of this shape may be counted by this kind, here or by one of these rules with unknown keys.
+    /// Returns whether keys of this shape may be counted by this kind: by any rule, or by one of these rules, which may follow
+    /// a change of its limits or learn its keys.
     pub(super) fn may_count(&self, shape: KeyShape, kind: u64, rules: &BTreeSet<u64>) -> bool {
-        let (Some(mut of_shape), Some(mut of_unknown)) = (self.of_shape(shape.0, kind), self.of_shape(UNKNOWN, kind))
-        else {
+        let (Some(mut of_shape), Some(mut of_unknown)) = (self.of_shape(shape.0), self.of_shape(UNKNOWN)) else {
             return true;
         };
-        of_shape.next().is_some() || of_unknown.any(|counter| rules.contains(&counter.rule))
+        let is_of_rules = |counter: &CounterFamily| rules.contains(&counter.rule);
+        of_shape.any(|counter| counter.is_of(kind) || is_of_rules(counter)) || of_unknown.any(is_of_rules)
     }
 
-    fn of_shape(&self, shape: u64, kind: u64) -> Option<impl Iterator<Item = &CounterFamily>> {
+    fn of_shape(&self, shape: u64) -> Option<impl Iterator<Item = &CounterFamily>> {
         let first = CounterFamily { shape, kind: 0, rule: 0 };
         let last = CounterFamily { shape, kind: u64::MAX, rule: u64::MAX };
-        let of_shape = self.0.as_ref()?.range(first..=last);
-        Some(of_shape.filter(move |counter| counter.kind == kind || counter.kind == UNKNOWN))
+        Some(self.0.as_ref()?.range(first..=last))
     }
 }
 

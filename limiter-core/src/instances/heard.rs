@@ -1,6 +1,6 @@
 //! The numbers of live limiters that heartbeats have heard.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ struct HeardState {
     /// Those of each inventory that was read.
     of_inventories: BTreeMap<String, CounterFamilies>,
     /// Numbers that were computed from these, by shape and kind.
-    computed: HashMap<(Option<KeyShape>, u64), NonZeroU32>,
+    computed: HashMap<(KeyShape, u64), NonZeroU32>,
 }
 
 /// The most numbers that are kept computed.
@@ -67,12 +67,17 @@ impl HeardInstances {
         // While it was cut off, or stood still, it has heard nothing.
         state.connected += passed.min(2 * self.interval);
         let now = state.connected;
-        if state.history.back().is_none_or(|(_, last)| *last != counts) {
+        let numbers = state.history.len();
+        let is_new = state.history.back().is_none_or(|(_, last)| *last != counts);
+        if is_new {
             state.history.push_back((now, counts));
         }
         // A number counts until the next one is so old.
         while state.history.get(1).is_some_and(|(next, _)| now - *next >= KEPT_INTERVALS * self.interval) {
             state.history.pop_front();
+        }
+        if !is_new && state.history.len() == numbers {
+            return;
         }
         let HeardState { history, of_inventories, .. } = &mut *state;
         of_inventories.retain(|inventory, _| history.iter().any(|(_, counts)| counts.contains_key(inventory)));
@@ -97,26 +102,29 @@ impl HeardInstances {
 
     /// The limiters that may count this key by this limit. All of the prefix for a key that no own rule makes.
     pub(super) fn sharing(&self, key: &Key, limit: &Limit) -> NonZeroU32 {
-        let counter = (KeyShape::of(key), kind(limit));
-        if let Some(number) = read(&self.state).computed.get(&counter) {
+        let of_all = NonZeroU32::new(self.most()).unwrap_or(NonZeroU32::MIN);
+        let (Some(shape), kind) = (KeyShape::of(key), kind(limit)) else { return of_all };
+        let state = read(&self.state);
+        if let Some(number) = state.computed.get(&(shape, kind)) {
             return *number;
         }
+        let Some(rules) = state.own.rules_of(shape, kind) else { return of_all };
+        drop(state);
         let mut state = write(&self.state);
-        let number = state.sharing(counter.0, counter.1);
+        let number = state.sharing(shape, kind, &rules);
         if state.computed.len() < MAX_COMPUTED {
-            state.computed.insert(counter, number);
+            state.computed.insert((shape, kind), number);
         }
         number
     }
 }
 
 impl HeardState {
-    fn sharing(&self, shape: Option<KeyShape>, kind: u64) -> NonZeroU32 {
-        let rules = self.own.rules_of(shape, kind);
-        let may_count = |inventory: &str| match (&rules, shape, self.of_inventories.get(inventory)) {
-            (Some(rules), Some(shape), Some(counters)) => counters.may_count(shape, kind, rules),
-            // A key without a rule, and an inventory that was not read.
-            _ => true,
+    /// The most limiters of a number that counts whose inventory may have these counters, which own rules make.
+    fn sharing(&self, shape: KeyShape, kind: u64, rules: &BTreeSet<u64>) -> NonZeroU32 {
+        let may_count = |inventory: &str| {
+            // One that was not read may have any.
+            self.of_inventories.get(inventory).is_none_or(|counters| counters.may_count(shape, kind, rules))
         };
         let in_number = |counts: &LiveCounts| {
             counts

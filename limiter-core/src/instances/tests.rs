@@ -74,6 +74,17 @@ fn a_key_of_a_rule_with_limits_for_some_calls_is_of_each_window() {
     assert_eq!(instances.sharing(&Key::new("mail:").part(1), &limit("7/1m")).get(), 53);
 }
 
+/// The others follow a change of the rule with their next heartbeat.
+#[test]
+fn limiters_with_another_window_of_the_same_rule_count() {
+    let instances = live(1);
+    instances.heard().set_own(counters(&[("search", Some("user:{user_id}"), Some("5/1m"))]));
+    instances.heard().hear(counts(&[("before", 9), ("after", 1)]), Duration::ZERO);
+    instances.heard().set_counters("before", counters(&[("search", Some("user:{user_id}"), Some("5/10s"))]));
+    instances.heard().set_counters("after", counters(&[("search", Some("user:{user_id}"), Some("5/1m"))]));
+    assert_eq!(instances.sharing(&user(), &limit("5/1m")).get(), 10);
+}
+
 #[test]
 fn counters_are_read_as_they_were_written() {
     let some = counters(&[("a", Some("a:{b}"), Some("5/10s")), ("b", None, None)]);
@@ -157,7 +168,7 @@ fn the_log_has_the_number_and_its_origin() {
         (set(7), 7, "7 live limiters, `instances(7)`"),
         (live(2), 0, "no number of live limiters yet, 2 assumed"),
         (live(8), 7, "7 live limiters, at least 8"),
-        (live(1), 7, "7 live limiters, by heartbeats"),
+        (live(1), 7, "7 live limiters of the prefix, by heartbeats"),
     ] {
         if heard > 0 {
             instances.heard().hear(counts(&[("shops", heard)]), Duration::ZERO);

@@ -231,6 +231,17 @@ impl Standby {
         reply: &StoreReply,
     ) -> Result<u64, StoreReply> {
         match reservation {
+            // The whole limit may have been checked for it, and a server has failed since.
+            Some(reservation)
+                if reply.allowed
+                    && !self.has_whole_limits()
+                    && self.recent_failures.has_server_failed_since(requests, reservation.stamp / 1000) =>
+            {
+                self.refund(requests.requests, reservation.stamp);
+                let own = self.decide_by(Part::Share, &without_blocks(requests.requests), max_wait);
+                self.follow_described_period(requests.requests, reply);
+                if own.allowed { Ok(own.stamp) } else { Err(own) }
+            }
             // The store's stamp is younger than that of the reservation.
             Some(reservation) if reply.allowed => {
                 let stamp = self.mirror.restamp(requests.requests, reservation.stamp);
@@ -287,7 +298,7 @@ impl Standby {
         let granted = &*without_blocks(requests.requests);
         let has_whole_limits = self.has_whole_limits();
         let mut own = self.decide_by(Part::OfGranted, granted, max_wait);
-        let mut stamp = if own.allowed { own.stamp } else { self.record(granted) };
+        let mut stamp = if own.allowed { own.stamp } else { self.record(&self.parts(Part::OfGranted, granted)) };
         let enough_after = if has_whole_limits { RecentFailure::Server } else { RecentFailure::Calls };
         let mut checked = own.allowed.then_some(enough_after);
         while checked < Some(RecentFailure::Server) {

@@ -35,11 +35,9 @@ impl Alarm {
     /// A timer that fires during the poll calls the waker on this thread: the waker must not take the lock.
     pub(super) fn set(&mut self, queues: &Arc<WaitQueues>) -> Poll<Result<(), Error>> {
         let waker = Waker::from(Arc::clone(queues));
-        SETS_ALARM_OF.set(Arc::as_ptr(queues));
-        HAS_RUNG.set(false);
+        let setting = Setting::begin(queues);
         let slept = self.sleep.as_mut().poll(&mut Context::from_waker(&waker));
-        SETS_ALARM_OF.set(std::ptr::null());
-        if slept.is_pending() && HAS_RUNG.get() { Poll::Ready(Ok(())) } else { slept }
+        if slept.is_pending() && setting.has_rung() { Poll::Ready(Ok(())) } else { slept }
     }
 
     /// Notes that the alarm of these queues rings while this thread sets it. Returns false if the thread does not.
@@ -49,6 +47,28 @@ impl Alarm {
             HAS_RUNG.set(true);
         }
         is_set_here
+    }
+}
+
+/// The time in which this thread sets an alarm. Afterwards it sets the one before again, if there was one.
+struct Setting {
+    before: (*const WaitQueues, bool),
+}
+
+impl Setting {
+    fn begin(queues: &Arc<WaitQueues>) -> Self {
+        Self { before: (SETS_ALARM_OF.replace(Arc::as_ptr(queues)), HAS_RUNG.replace(false)) }
+    }
+
+    fn has_rung(&self) -> bool {
+        HAS_RUNG.get()
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        SETS_ALARM_OF.set(self.before.0);
+        HAS_RUNG.set(self.before.1);
     }
 }
 

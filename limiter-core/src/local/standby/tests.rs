@@ -302,6 +302,24 @@ fn permits_that_were_granted_before_a_failure_are_counted_by_the_share() {
     }
 }
 
+/// The whole limit was checked for calls after a late one, and the server fails before their replies.
+#[test]
+fn reservations_from_before_a_failure_of_the_server_are_counted_by_the_share() {
+    let (standby, _) = standby_of(10);
+    let key = Key::new("a");
+    let requests = [Request::new(&key, limit(100, Algorithm::SlidingWindow), 1)];
+    let slotted = SlottedRequests::in_slot_0(&requests);
+    standby.calls_failed(requests);
+    let reserve = || standby.reserve(slotted, Duration::ZERO).expect("the whole limit").expect("consulted");
+    let reservations: Vec<_> = (0..50).map(|_| reserve()).collect();
+    standby.server_failed(&[0..=0]);
+    let settle = |reservation: &StoreReply| {
+        standby.reconcile(slotted, Duration::ZERO, Some(reservation), &StoreReply::ALLOWED).is_ok()
+    };
+    let settled = reservations.iter().filter(|reservation| settle(reservation)).count();
+    assert_eq!(settled, 10, "the share");
+}
+
 /// The mirror of a bucket refills by the share, so that a bucket that was in use stays within it.
 #[test]
 fn a_bucket_in_use_refills_by_the_share() {

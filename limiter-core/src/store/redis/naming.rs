@@ -212,12 +212,12 @@ impl LiveKeys {
         self.key("summary")
     }
 
-    /// The mark that the summary is new.
+    /// The time of the summary.
     pub(crate) fn summed(&self) -> String {
         self.key("summed")
     }
 
-    /// The mark that the number of the inventory with this digest is new.
+    /// The time of the number of the inventory with this digest.
     pub(crate) fn counted(&self, digest: &str) -> String {
         self.key("counted:") + digest
     }

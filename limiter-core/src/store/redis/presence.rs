@@ -183,7 +183,7 @@ async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
     let (first, interval, spread) = (options.first(), options.interval, options.interval / 10);
     let first = random_between(first, first + 2 * spread);
     if options.instances.is_live() {
-        let _ = timeout(first, look(&heartbeat, spread)).await;
+        look(&heartbeat, began + first, spread).await;
     }
     sleep_until(began + first).await;
     loop {
@@ -194,9 +194,9 @@ async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
 }
 
 /// Learns how many limiters live, as soon as the store is connected: this limiter may need its share before its first
-/// heartbeat.
-async fn look(heartbeat: &Heartbeat, pause: Duration) {
-    while !heartbeat.look().await {
+/// heartbeat, which is due at `first`.
+async fn look(heartbeat: &Heartbeat, first: Instant, pause: Duration) {
+    while Instant::now() < first && !heartbeat.look().await {
         sleep(pause / 5).await;
     }
 }

@@ -149,8 +149,9 @@ impl Heartbeat {
             tracing::warn!(
                 target: TARGET,
                 %error,
-                "this limiter is not listed as an instance: permit `~{prefix}-live:*` and the commands of docs/live.md, \
-                 or call `Builder::presence(false)`"
+                "this limiter is not listed as an instance, and grants whole limits in an outage: permit \
+                 `~{prefix}-live:*` and the commands of docs/live.md, or call `Builder::presence(false)`, with \
+                 `Builder::instances` for a share"
             );
         });
     }

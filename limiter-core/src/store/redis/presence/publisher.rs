@@ -22,6 +22,8 @@ const SCRIPT: &str = include_str!("lua/publish.lua");
 const LIFE: Duration = Duration::from_secs(15 * 60);
 /// The most entries of the stream. Each has at most 4 kB, so all of them have at most 16 MB.
 const MAX_ENTRIES: usize = 4096;
+/// The longest time between two entries: that of 6 000 limiters. A number that no fleet has stops no limiter.
+const MAX_INTERVAL: Duration = Duration::from_secs(120);
 /// The most entries of all limiters in a second.
 const MAX_ENTRIES_PER_SECOND: u32 = 50;
 
@@ -89,7 +91,7 @@ impl Publisher {
 
 /// Returns the time between two entries of one of so many limiters.
 fn interval(shortest: Duration, limiters: u32) -> Duration {
-    shortest.max(Duration::from_secs(1) / MAX_ENTRIES_PER_SECOND * limiters)
+    shortest.max((Duration::from_secs(1) / MAX_ENTRIES_PER_SECOND).saturating_mul(limiters).min(MAX_INTERVAL))
 }
 
 #[cfg(all(test, not(limiter_loom)))]
@@ -104,6 +106,6 @@ mod tests {
             assert_eq!(interval, Duration::from_millis(millis), "{limiters}");
             assert!(u128::from(limiters) * 1_000 <= 50 * interval.as_millis(), "{limiters}");
         }
-        assert!(interval(Duration::from_secs(1), u32::MAX) > Duration::from_secs(1_000_000));
+        assert_eq!(interval(Duration::from_secs(1), u32::MAX), MAX_INTERVAL);
     }
 }

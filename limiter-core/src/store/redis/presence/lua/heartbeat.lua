@@ -3,8 +3,8 @@
 -- KEYS[1]  the members of its inventory: a sorted set by the time at which each of them ends
 -- KEYS[2]  the counts: a hash of inventories, each with its number of members and the end of the last one
 -- KEYS[3]  the summary of the counts, a text: each inventory and its number
--- KEYS[4]  exists while the summary is new
--- KEYS[5]  exists while the number of its inventory is new
+-- KEYS[4]  the time of the summary
+-- KEYS[5]  the time of the number of its inventory
 -- KEYS[6]  the text of its inventory
 -- KEYS[7]  the members of the inventory that it had before, if that is another one
 -- ARGV[1]  the milliseconds after which it ends without a further heartbeat
@@ -21,7 +21,7 @@
 -- Cost     a large fleet is counted once in a fifteenth of a life, and with each member that comes or goes
 local members, counts, summary, summed, counted, inventory, members_before = unpack(KEYS)
 local life, digest, member, member_before, text, digest_before = unpack(ARGV)
-local call, MAX_INVENTORIES, MAX_LIFE = redis.call, 1000, 60000
+local call, MAX_INVENTORIES, MAX_ENTRIES, MAX_LIFE = redis.call, 1000, 10000, 60000
 
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -29,15 +29,26 @@ local stop = string.format('%.0f', now + life)
 local fresh = math.ceil(life / 15)
 local is_first = member_before == ''
 
+-- Returns whether the time of a key is no longer new, and sets it to now then.
+local function renew(key)
+  local at = tonumber(call('GET', key) or '')
+  local is_due = not at or at > now or now - at >= fresh
+  if is_due then
+    call('SET', key, string.format('%.0f', now), 'PX', fresh)
+  end
+  return is_due
+end
+
 -- What most heartbeats of a large fleet do.
 local is_counted = false
 if member == member_before and not is_first and not members_before and text == '' then
-  local is_new = call('ZADD', members, stop, member) == 1
-  is_counted = call('SET', counted, '', 'NX', 'PX', fresh)
-  if is_new or is_counted then
+  if call('ZADD', members, stop, member) == 1 then
     call('PEXPIRE', members, life)
   end
-  if not is_counted then
+  is_counted = renew(counted)
+  if is_counted then
+    call('PEXPIRE', members, life)
+  else
     return {0, call('GET', summary) or ''}
   end
 end
@@ -59,26 +70,31 @@ end
 local function number_of(of, entry)
   local number, ends = string.match(entry, '^(%d+) (%d+)$')
   ends = tonumber(ends)
-  if #of == 32 and ends and ends > now and ends <= now + MAX_LIFE and #number < 10 then
+  if #of == 32 and ends and ends > now and ends <= now + MAX_LIFE and #number < 7 then
     return number
   end
 end
 
 -- Writes and returns the summary. Removes the inventories whose members have all ended, and what no limiter has written. So
--- many as no fleet has are removed together: each limiter that lives writes its own again.
+-- many as no fleet has are removed together: each limiter that lives writes its own again. Many are summed up as one, of which
+-- no limiter knows the rules.
 local function sum_up()
-  if call('HLEN', counts) > MAX_INVENTORIES then
+  if call('HLEN', counts) > MAX_ENTRIES then
     call('PEXPIRE', counts, 0)
     count(members, digest)
   end
-  local words, entries = {}, call('HGETALL', counts)
+  local words, entries, total = {}, call('HGETALL', counts), 0
   for index = 1, #entries, 2 do
     local number = number_of(entries[index], entries[index + 1])
     if number then
       words[#words + 1] = entries[index] .. ' ' .. number
+      total = total + number
     else
       call('HDEL', counts, entries[index])
     end
+  end
+  if #words > MAX_INVENTORIES then
+    words = {string.rep('0', 32) .. ' ' .. string.format('%.0f', total)}
   end
   if #words == 0 then
     call('PEXPIRE', summary, 0)
@@ -90,11 +106,15 @@ local function sum_up()
 end
 
 if is_first then
-  -- Commands that change nothing. They fail if the user lacks a permission, before anything is written.
+  -- Commands that change nothing. They fail if the user lacks a permission, before anything is written. SET and HSET have no
+  -- such form.
   call('ZREM', members, '')
+  call('ZREMRANGEBYSCORE', members, 1, 0)
+  call('ZCARD', members)
   call('HDEL', counts, '')
   call('PEXPIRE', members, life)
   call('HLEN', counts)
+  call('GET', summary)
 elseif not is_counted then
   call('ZREM', members_before or members, member_before)
 end
@@ -120,7 +140,7 @@ if text ~= '' then
 else
   lacks_text = 1 - call('PEXPIRE', inventory, life)
 end
-if call('SET', summed, '', 'NX', 'PX', fresh) or is_first or members_before then
+if renew(summed) or is_first or members_before then
   return {lacks_text, sum_up()}
 end
 return {lacks_text, call('GET', summary) or ''}

@@ -16,7 +16,8 @@ local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- The command that trims comes first: without its permission nothing is written.
+-- These come first: without their permissions nothing is written.
+call('PEXPIRE', stream, life)
 call('XTRIM', stream, 'MINID', '~', string.format('%.0f', now - life))
 local id = call('XADD', stream, 'MAXLEN', '~', most, '*', 'e', text)
 -- No limiter has written an id of the future. Behind it the ids would be no times, and no entry would be trimmed.
