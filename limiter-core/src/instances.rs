@@ -14,8 +14,12 @@ use crate::{Key, Limit};
 mod counters;
 mod heard;
 
-pub(crate) use counters::{CounterFamilies, CounterFamily, KeyShape};
-pub(crate) use heard::{HeardInstances, LiveCounts};
+#[cfg(any(feature = "redis", test))]
+pub(crate) use counters::CounterFamilies;
+pub(crate) use counters::{CounterFamily, KeyShape};
+use heard::HeardInstances;
+#[cfg(any(feature = "redis", test))]
+pub(crate) use heard::LiveCounts;
 
 /// The usual time between two heartbeats.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);

@@ -395,6 +395,9 @@ fn an_operator_needs_the_documented_permissions_alone() {
     run(&["check", "getId", "--rule", "getId"]).ok();
     run(&["reset", "getId", "--rule", "getId"]).ok();
     run(&["bench", "--seconds", "1", "--tasks", "2"]).ok();
+    run(&["instances"]).ok();
+    let why = run(&["why", "getId"]).ok();
+    assert!(!why.contains("unknown"), "{why}");
     let findings = run(&["--json", "doctor"]).json();
     let unknown = findings.as_array().expect("a list").iter().filter(|finding| finding["status"] == "unknown");
     let unknown: Vec<_> = unknown.map(|finding| finding["check"].as_str().expect("a name")).collect();
