@@ -20,7 +20,6 @@ mod client_network;
 mod key_argument;
 mod decide;
 mod rules;
-mod fleet;
 mod instances;
 mod activity;
 mod doctor;

@@ -36,7 +36,7 @@ impl KeyShape {
     }
 }
 
-/// CounterFamilies of a rule: those of its keys of one template with one algorithm and window.
+/// Counters of a rule: those of its keys of one template with one algorithm and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CounterFamily {
     shape: u64,
