@@ -22,6 +22,7 @@ mod decide;
 mod rules;
 mod instances;
 mod activity;
+mod dashboard;
 mod doctor;
 mod bench;
 mod completions;
@@ -93,6 +94,10 @@ async fn dispatch(Arguments { global, command }: Arguments, output: &mut Output)
         Subcommand::Watch(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;
             activity::watch(&arguments, &connection, output).await
+        }
+        Subcommand::Dashboard(arguments) => {
+            let connection = Connection::from_arguments(&global, output)?;
+            dashboard::run(&arguments, &connection, output).await
         }
         Subcommand::Doctor(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;

@@ -23,6 +23,6 @@ pub use key_report::{KeyProblem, KeyQuestion, KeyReport, KeyState, RulesVersions
 pub use line_diff::{DiffLine, diff};
 pub use new_counts::{NewCounts, new_counts};
 pub use rule_settings::{LimitText, OVERRIDE, OverrideKeys, limits, overrides, shared_count};
-pub use rules_alone::{rules_alone, stated_keys};
+pub use rules_alone::{RuleOutline, outline, rules_alone, stated_keys};
 pub use time_text::rfc3339;
 pub use validity::{FILE_SETTINGS, MAX_TEXT_BYTES, check_text, file_setting, place_in_text};

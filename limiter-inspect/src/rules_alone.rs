@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use rate_limited::{Error, RuleSet};
-use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
+use toml_edit::{Document, DocumentMut, Item, Key, TableLike, Value};
+
+use crate::rule_settings::{limits, overrides};
 
 /// Reads a text of rules, without the settings that are for programs: failures of the store are errors for a reader.
 ///
@@ -55,4 +57,51 @@ pub fn stated_keys(toml: &str) -> BTreeMap<String, Option<String>> {
     let rules = document.get("rules").and_then(Item::as_table_like);
     let key = |rule: &Item| Some(rule.as_table_like()?.get("key")?.as_str()?.to_owned());
     rules.into_iter().flat_map(TableLike::iter).map(|(name, rule)| (name.to_owned(), key(rule))).collect()
+}
+
+/// A rule of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleOutline {
+    /// Its line, from 1.
+    pub line: usize,
+    /// The number of its overrides.
+    pub overrides: usize,
+    /// The mode, if the text sets one.
+    pub mode: Option<String>,
+    /// The limits that the text sets.
+    pub limits: Vec<String>,
+}
+
+/// Returns the rules of a text by their names.
+#[must_use]
+pub fn outline(toml: &str) -> BTreeMap<String, RuleOutline> {
+    let Ok(document) = Document::parse(toml) else { return BTreeMap::new() };
+    let Some(rules) = document.get("rules").and_then(Item::as_table_like) else { return BTreeMap::new() };
+    let outline = |(name, rule): (&str, &Item)| {
+        let settings = rule.as_table_like()?;
+        let start = rules.key(name).and_then(Key::span).map_or(0, |span| span.start);
+        let line = toml.get(..start).unwrap_or_default().matches('\n').count() + 1;
+        let mode = settings.get("mode").and_then(Item::as_str).map(str::to_owned);
+        let limits = limits(settings).iter().map(|limit| limit.limit.to_owned()).collect();
+        Some((name.to_owned(), RuleOutline { line, overrides: overrides(settings).len(), mode, limits }))
+    };
+    rules.iter().filter_map(outline).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outline_has_each_rule_with_its_line() {
+        let toml = "# Quotas.\n[rules.a]\nlimit = '5/s'\n[[rules.a.override]]\nkey = 'a'\nmode = 'off'\n\n[rules.\"b c\"]\nmode = 'deny'\n";
+        let found = outline(toml);
+        let shown = |name: &str| {
+            let RuleOutline { line, overrides, mode, limits } = &found[name];
+            format!("{line} {overrides} {mode:?} {limits:?}")
+        };
+        assert_eq!(shown("a"), "2 1 None [\"5/s\"]");
+        assert_eq!(shown("b c"), "8 0 Some(\"deny\") []");
+        assert!(outline("[").is_empty() && outline("rules = 1").is_empty());
+    }
 }
