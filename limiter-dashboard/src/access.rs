@@ -46,7 +46,8 @@ impl Access {
 
     /// Returns the rights of a request from an address. `None` is an address that is not known.
     pub(crate) fn caller(&self, headers: &HeaderMap, address: Option<IpAddr>, now: Instant) -> Result<Caller, Refusal> {
-        let mut sent = headers.get_all(AUTHORIZATION).iter();
+        // Another scheme is that of a proxy in front of the page.
+        let mut sent = headers.get_all(AUTHORIZATION).iter().filter_map(|value| bearer(value.as_bytes()));
         let Some(first) = sent.next() else { return Ok(Caller::Anyone) };
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         let address = address.map(client).filter(|address| {
@@ -58,7 +59,7 @@ impl Access {
         if times.len() >= MAX_WRONG {
             return Err(Refusal::TooManyWrong { retry_after: WINDOW.saturating_sub(now.duration_since(times[0])) });
         }
-        if sent.next().is_none() && self.is_token(first.as_bytes()) {
+        if sent.next().is_none() && self.is_token(first) {
             if times.is_empty() {
                 wrong.remove(&address);
             }
@@ -70,10 +71,14 @@ impl Access {
 
     /// Compares in a time that depends on the lengths alone.
     fn is_token(&self, sent: &[u8]) -> bool {
-        let Some((scheme, sent)) = sent.split_at_checked("Bearer ".len()) else { return false };
-        let Some(token) = &self.token else { return false };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(sent.ct_eq(token.as_bytes()))
+        self.token.as_ref().is_some_and(|token| bool::from(sent.ct_eq(token.as_bytes())))
     }
+}
+
+/// Returns the token of a value of the scheme `Bearer`.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
 /// Returns the address that counts: of IPv6 the network of a client, which has all of it.
@@ -110,7 +115,10 @@ mod tests {
         for right in ["Bearer 0123456789abcdef", "bearer 0123456789abcdef"] {
             assert_eq!(caller(&[right]), Ok(Caller::Trusted));
         }
-        for wrong in ["", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Basic 0123456789abcdef"] {
+        for other in ["", "Bearer", "Basic 0123456789abcdef"] {
+            assert_eq!(caller(&[other]), Ok(Caller::Anyone), "{other}");
+        }
+        for wrong in ["Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Bearer  0123456789abcdef"] {
             assert_eq!(caller(&[wrong]), Err(Refusal::WrongToken), "{wrong}");
         }
         assert_eq!(caller(&["Bearer 0123456789abcdef"; 2]), Err(Refusal::WrongToken));

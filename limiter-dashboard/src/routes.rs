@@ -132,8 +132,13 @@ fn admit(service: &Service, request: Request) -> Result<Request, Problem> {
 /// Returns whether another site has made the request. It may only open the page, as by a link.
 fn is_of_other_site(parts: &Parts) -> bool {
     let sent = |name: &str| parts.headers.get(name).map(HeaderValue::as_bytes);
-    let is_link = parts.method == Method::GET && sent("sec-fetch-mode") == Some(b"navigate");
-    !is_link && !matches!(sent("sec-fetch-site"), None | Some(b"same-origin" | b"none"))
+    let is_read = parts.method == Method::GET;
+    match sent("sec-fetch-site") {
+        None | Some(b"same-origin") => false,
+        // A person has typed the address.
+        Some(b"none") => !is_read,
+        _ => !is_read || sent("sec-fetch-mode") != Some(b"navigate"),
+    }
 }
 
 /// Returns the address of the client, if the server has given it to the router.

@@ -40,7 +40,7 @@ impl Served {
         let inventory = concat!(
             r#"{"rule":"user:{user_id}","keys":["user:{user_id}"],"limits":["50/10s"],"mode":"enforce","origin":"shared"}"#,
             "\n",
-            r#"{"rule":"search","keys":["search:{tenant}"],"limits":["200/min"],"mode":"shadow","origin":"attribute"}"#,
+            r#"{"rule":"search","keys":["search:{tenant}"],"limits":["900/min"],"mode":"enforce","origin":"shared"}"#,
             "\n",
         );
         let digest = "0123456789abcdef".repeat(2);
@@ -76,7 +76,7 @@ impl Drop for Served {
 pub(crate) async fn load(url: String) {
     let limiter = Limiter::builder().url(url).presence(false).activity(Activity::new("checkout").top_keys(20));
     let limiter = limiter.connect().await.expect("a server");
-    let limits: [Limit; 2] = ["50/10s".parse().expect("a limit"), "200/min".parse().expect("a limit")];
+    let limits: [Limit; 2] = ["50/10s".parse().expect("a limit"), "900/min".parse().expect("a limit")];
     for turn in 0_u64.. {
         let wave = 1 + (turn / 40) % 5;
         for call in 0..wave {

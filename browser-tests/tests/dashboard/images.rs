@@ -13,7 +13,7 @@ use crate::dashboard::{Served, TOKEN, load};
 
 const MAX_IMAGE_BYTES: usize = 200_000;
 
-const TEXT: &str = "# Agreed with the warehouse in May.\n[rules.search]\nlimit = \"200/min\" # per tenant\nmode = \"shadow\"\n\n\
+const TEXT: &str = "# Agreed with the warehouse in May.\n[rules.search]\nlimit = \"900/min\" # per tenant\n\n\
     [rules.\"user:{user_id}\"]\nlimit = \"50/10s\"\n\n[[rules.\"user:{user_id}\".override]]\nmatch = { user_id = 1003 }\nlimit = \"500/10s\"\n";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +54,7 @@ async fn the_views_fit_into_small_windows_and_are_readable_in_both_schemes() {
                 chromium.wait_for_text(".verdict", "user:@42").await;
             }
             "edit" => {
-                chromium.fill("#toml", &TEXT.replace("200/min", "500/h")).await;
+                chromium.fill("#toml", &TEXT.replace("900/min", "500/h")).await;
                 chromium.wait_for_text(".warning", "starts new counts").await;
             }
             "history" => {

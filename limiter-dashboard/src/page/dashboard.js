@@ -54,6 +54,7 @@ function badge(kind, text) {
 // --- texts -------------------------------------------------------------------------------------------------------
 
 const counts = new Intl.NumberFormat("en");
+const clock = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 function rate(value) {
   if (value === 0) return "0";
@@ -300,7 +301,7 @@ function chart(rule) {
     plot = new uPlot({
       width: width(), height: 240, legend: { show: false }, cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
-      axes: [axis, { ...axis, size: 44 }], series: [{}, line("--allowed"), line("--denied")],
+      axes: [{ ...axis, values: (_, splits) => splits.map((second) => clock.format(second * 1000)), space: 70 }, { ...axis, size: 44 }], series: [{}, line("--allowed"), line("--denied")],
     }, columns(), place);
   };
   const update = () => {
@@ -487,7 +488,7 @@ function keyReport({ key, rules, last_denials: denials, shared_rules: versions, 
   ], "None that limiters with activity have reported.");
   table.update(denials, (item) => `${item.rule}\n${item.limiter}`);
   const followed = versions.followed.map(({ version, limiters }) => `${version === null ? "none" : `version ${version}`} in ${limiters}`).join(", ");
-  return [element("p", { class: "verdict warning" }, element("span", { class: "mono" }, key), " – ", verdict),
+  return [element("p", { class: worst ? "verdict bad" : "verdict" }, element("span", { class: "mono" }, key), " – ", verdict),
     mistake ? element("p", { class: "problem" }, `The shared rules are left out: ${mistake}`) : "",
     element("div", { class: "columns even" }, rules.map(card)), panel("Last denials", table.node),
     element("p", { class: "note" }, `Shared rules: version ${versions.published} is published; limiters follow ${followed || "none"}.`)];
@@ -706,7 +707,7 @@ function historyView() {
       if (!detail.hidden) await open(version, isPresent, detail);
     });
     return element("li", {}, element("div", { class: "line" }, element("strong", {}, `v${version}`), time(when), element("span", { title: "a claim: all operators have one token" }, who || "unknown"),
-      element("span", { class: "mono" }, `+${added} −${removed}`), element("span", { class: "why" }, why || "no reason"), isPresent ? badge("good", "in force") : null, toggle), detail);
+      element("span", { class: "mono" }, added === undefined ? "" : `+${added} −${removed}`), element("span", { class: "why" }, why || "no reason"), isPresent ? badge("good", "in force") : null, toggle), detail);
   };
   const open = async (version, isPresent, detail) => {
     try {
@@ -740,9 +741,17 @@ function historyView() {
 
 // --- views -------------------------------------------------------------------------------------------------------
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function show(isNavigation) {
   const [, name = "", argument = ""] = (location.hash || "#/").split("/");
-  const views = { "": rulesView, rule: () => ruleView(decodeURIComponent(argument)), key: keyView, limiters: limitersView, edit: editView, history: historyView };
+  const views = { "": rulesView, rule: () => ruleView(decoded(argument)), key: keyView, limiters: limitersView, edit: editView, history: historyView };
   view.close?.();
   view = { update() {} };
   const open = views[name] ?? rulesView;

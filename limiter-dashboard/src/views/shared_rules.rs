@@ -1,6 +1,7 @@
 //! The text of the shared rules: check, publication, history and rollback.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
@@ -8,6 +9,7 @@ use axum::response::Response;
 use limiter_inspect::{DiffLine, check_text, diff, new_counts};
 use rate_limited::{Change, Error, ErrorKind, Limiter, Published, SharedRules};
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use toml_edit::DocumentMut;
 
 use crate::answer::{Problem, json_response, read_json, text};
@@ -16,6 +18,8 @@ use crate::series::unix_millis;
 
 /// The most lines of a difference.
 const MAX_DIFF_LINES: usize = 2_000;
+/// The time after which the changed lines of further versions are not counted.
+const MAX_DIFF_TIME: Duration = Duration::from_secs(2);
 /// The most versions of the history.
 const MAX_VERSIONS: usize = 100;
 
@@ -32,16 +36,18 @@ pub(crate) async fn check(
     request: Request,
 ) -> Result<Response, Problem> {
     let body = body_of(request).await?;
-    let toml = text(&body, "toml")?;
+    let toml = text(&body, "toml")?.to_owned();
     let published = SharedRules::new(&service.limiter).read().await?;
-    let mistake = mistake(toml);
-    let effect = json!({
-        "version": published.version,
-        "mistake": mistake.as_ref().map(|message| mistake_json(message)),
-        "diff": diff_json(&published.toml, toml),
-        "notes": if mistake.is_none() { notes(&published.toml, toml) } else { json!([]) },
-    });
-    Ok(json_response(StatusCode::OK, &effect))
+    let effect = move || {
+        let mistake = mistake(&toml);
+        json!({
+            "version": published.version,
+            "mistake": mistake.as_ref().map(|message| mistake_json(message)),
+            "diff": diff_json(&published.toml, &toml),
+            "notes": if mistake.is_none() { notes(&published.toml, &toml) } else { json!([]) },
+        })
+    };
+    Ok(json_response(StatusCode::OK, &compute(&service, effect).await?))
 }
 
 /// Publishes a text that is based on the version in force.
@@ -79,17 +85,24 @@ pub(crate) async fn rollback(
 /// Returns the versions without their texts, the newest first.
 pub(crate) async fn history(_: Trusted, State(service): State<Arc<Service>>) -> Result<Response, Problem> {
     let entries = SharedRules::new(&service.limiter).history(MAX_VERSIONS).await?;
-    let older = entries.iter().skip(1).map(|entry| &*entry.toml).chain([""]);
-    let entry = |(entry, older): (&Published, &str)| {
-        let lines = diff(older, &entry.toml);
-        let count = |is_counted: fn(&DiffLine<'_>) -> bool| lines.iter().filter(|line| is_counted(line)).count();
-        let mut value = details_json(entry);
-        value["added"] = json!(count(|line| matches!(line, DiffLine::Added(_))));
-        value["removed"] = json!(count(|line| matches!(line, DiffLine::Removed(_))));
-        value
+    let versions = move || {
+        let began = Instant::now();
+        let older = entries.iter().skip(1).map(|entry| &*entry.toml).chain([""]);
+        let entry = |(entry, older): (&Published, &str)| {
+            let mut value = details_json(entry);
+            // Long texts that differ in all lines take long.
+            if began.elapsed() < MAX_DIFF_TIME {
+                let lines = diff(older, &entry.toml);
+                let count =
+                    |is_counted: fn(&DiffLine<'_>) -> bool| lines.iter().filter(|line| is_counted(line)).count();
+                value["added"] = json!(count(|line| matches!(line, DiffLine::Added(_))));
+                value["removed"] = json!(count(|line| matches!(line, DiffLine::Removed(_))));
+            }
+            value
+        };
+        json!({ "versions": entries.iter().zip(older).map(entry).collect::<Vec<_>>() })
     };
-    let versions = entries.iter().zip(older).map(entry).collect::<Vec<_>>();
-    Ok(json_response(StatusCode::OK, &json!({ "versions": versions })))
+    Ok(json_response(StatusCode::OK, &compute(&service, versions).await?))
 }
 
 /// Returns an earlier version, with the difference that its publication would make.
@@ -101,11 +114,21 @@ pub(crate) async fn version(
     let rules = SharedRules::new(&service.limiter);
     let version = version.parse().map_err(|_| no_version())?;
     let (earlier, present) = (find(&rules, version).await?, rules.read().await?);
-    let mut answer = published_json(&earlier);
-    answer["present"] = json!(present.version);
-    answer["diff"] = diff_json(&present.toml, &earlier.toml);
-    answer["notes"] = notes(&present.toml, &earlier.toml);
-    Ok(json_response(StatusCode::OK, &answer))
+    let answer = move || {
+        let mut answer = published_json(&earlier);
+        answer["present"] = json!(present.version);
+        answer["diff"] = diff_json(&present.toml, &earlier.toml);
+        answer["notes"] = notes(&present.toml, &earlier.toml);
+        answer
+    };
+    Ok(json_response(StatusCode::OK, &compute(&service, answer).await?))
+}
+
+/// Computes an answer beside the threads of the runtime. Few are computed at once.
+async fn compute(service: &Service, answer: impl FnOnce() -> Value + Send + 'static) -> Result<Value, Problem> {
+    let _place = service.questions.acquire().await;
+    let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be computed");
+    spawn_blocking(answer).await.map_err(failed)
 }
 
 async fn body_of(request: Request) -> Result<Value, Problem> {

@@ -1,4 +1,4 @@
-//! Who may send a request: tokens, hosts and other sites.
+//! The requests that are refused: by tokens, hosts, other sites and bodies.
 
 use std::net::SocketAddr;
 
@@ -108,6 +108,8 @@ async fn another_site_may_only_open_the_page() {
         assert_eq!(send(&router, "GET", "/", &link, Body::empty()).await.status, StatusCode::OK);
         assert_eq!(send(&router, "POST", "/", &link, Body::empty()).await.status, StatusCode::FORBIDDEN);
     }
+    let fields = [("authorization", &*bearer), ("sec-fetch-site", "none"), ("content-type", "application/json")];
+    assert_eq!(send(&router, "POST", "/api/text/publish", &fields, "{}").await.status, StatusCode::FORBIDDEN);
     for site in ["same-origin", "none"] {
         let fields = [("authorization", &*bearer), ("sec-fetch-site", site)];
         assert_eq!(send(&router, "GET", "/api/text", &fields, Body::empty()).await.status, StatusCode::OK);

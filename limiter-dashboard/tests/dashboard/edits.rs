@@ -151,11 +151,6 @@ async fn an_operator_may_do_what_the_reader_may_not() {
         "+hgetall",
         "+zrange",
         "+xrevrange",
-        "+info",
-        "+ping",
-        "+select",
-        "+hello",
-        "+client",
     ]);
     let mut url = server.url();
     url.push_str(if url.contains('?') { "&user=reader&pass=reader-word" } else { "?user=reader&pass=reader-word" });
