@@ -11,6 +11,7 @@ use crate::duration_text;
 
 mod activity;
 mod checks;
+mod dashboard;
 mod rules;
 
 pub(crate) use activity::{TopArguments, WatchArguments};
@@ -18,6 +19,7 @@ pub(crate) use checks::{
     AlgorithmName, ChargeArguments, CheckArguments, KeyArguments, LimitArguments, PeekArguments, WhyArguments,
     with_advice,
 };
+pub(crate) use dashboard::DashboardArguments;
 pub(crate) use rules::{
     ChangeArguments, FileArguments, HistoryArguments, KeysArguments, NameArguments, RollbackArguments, RulesCommand,
     SetArguments, UnsetArguments,
@@ -99,6 +101,8 @@ pub(crate) enum Subcommand {
     Top(TopArguments),
     /// Write denials as limiters report them
     Watch(WatchArguments),
+    /// Serve a page with rates, denied keys, limiters, and edits of the shared rules
+    Dashboard(DashboardArguments),
     /// Examine the store: connection, permissions, eviction, clock, latency
     Doctor(DoctorArguments),
     /// Measure decisions per second and their latencies

@@ -30,12 +30,7 @@ impl Connection {
     pub(crate) fn from_arguments(arguments: &GlobalArguments, output: &Output) -> Result<Self, Failure> {
         let url = match (&arguments.url, &arguments.url_file) {
             (Some(url), _) => {
-                if has_password(url) {
-                    output.warn(format_args!(
-                        "`--url` contains a password, which all users of this machine can read in the list of \
-                         processes: use {URL_VARIABLE} or `--url-file`"
-                    ));
-                }
+                warn_of_password("--url", url, &format!("{URL_VARIABLE} or `--url-file`"), output);
                 url.clone()
             }
             (None, Some(file)) => bounded_input::read_line(file)?,
@@ -100,6 +95,15 @@ impl Connection {
     /// Connects a limiter with these options.
     pub(crate) async fn limiter(&self) -> Result<Limiter, Failure> {
         Ok(self.builder().connect().await?)
+    }
+}
+
+/// Warns of a password in an argument, with the options to use instead.
+pub(crate) fn warn_of_password(option: &str, url: &str, others: &str, output: &Output) {
+    if has_password(url) {
+        output.warn(format_args!(
+            "`{option}` contains a password, which all users of this machine can read in the list of processes: use {others}"
+        ));
     }
 }
 

@@ -25,8 +25,9 @@ mod target;
 mod use_of_limits;
 mod why;
 
-use answer::{Answer, millis};
+use answer::Answer;
 use counts::no_count;
+use limiter_inspect::millis;
 use target::Target;
 pub(crate) use why::why;
 

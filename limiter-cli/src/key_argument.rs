@@ -3,6 +3,7 @@
 use std::iter;
 use std::net::IpAddr;
 
+use limiter_inspect::{texts_and_parts, without_escapes};
 use rate_limited::Key;
 
 use crate::arguments::KeyArguments;
@@ -39,15 +40,6 @@ pub(crate) fn pieces(key: &Key) -> Option<String> {
     let pieces: Vec<_> = texts_and_parts(key)?.iter().enumerate().filter_map(piece).collect();
     let (last, others) = pieces.split_last()?;
     Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
-}
-
-/// Returns the texts and parts of a key in turn: a text first, which may be empty. `None` for a key with a digest.
-pub(crate) fn texts_and_parts(key: &Key) -> Option<Vec<String>> {
-    let encoded = key.encoded();
-    if encoded.contains('+') {
-        return None;
-    }
-    Some(encoded.split('@').map(without_escapes).collect())
 }
 
 /// The longest key that is searched for an address, in bytes.
@@ -97,18 +89,6 @@ fn client_values(text: &str) -> Option<Vec<String>> {
         (IpAddr::V6(_), Some(prefix @ 0..=127)) => Some(vec![network(address, prefix)]),
         _ => None,
     }
-}
-
-/// Returns a piece of an encoded key with its characters in place of their escapes.
-fn without_escapes(piece: &str) -> String {
-    let mut pieces = piece.split('%');
-    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
-    for escaped in pieces {
-        let (hex, rest) = escaped.split_at_checked(2).unwrap_or((escaped, ""));
-        bytes.extend(u8::from_str_radix(hex, 16));
-        bytes.extend(rest.as_bytes());
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

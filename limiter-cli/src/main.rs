@@ -20,9 +20,9 @@ mod client_network;
 mod key_argument;
 mod decide;
 mod rules;
-mod fleet;
 mod instances;
 mod activity;
+mod dashboard;
 mod doctor;
 mod bench;
 mod completions;
@@ -94,6 +94,10 @@ async fn dispatch(Arguments { global, command }: Arguments, output: &mut Output)
         Subcommand::Watch(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;
             activity::watch(&arguments, &connection, output).await
+        }
+        Subcommand::Dashboard(arguments) => {
+            let connection = Connection::from_arguments(&global, output)?;
+            dashboard::run(&arguments, &connection, output).await
         }
         Subcommand::Doctor(arguments) => {
             let connection = Connection::from_arguments(&global, output)?;

@@ -1,9 +1,6 @@
 //! `limiter rules`: the shared rules in the store.
 
-use std::collections::BTreeMap;
-
 use rate_limited::SharedRules;
-use toml_edit::TableLike;
 
 use crate::arguments::{GlobalArguments, RulesCommand};
 use crate::connection::Connection;
@@ -13,8 +10,6 @@ use crate::output::Output;
 
 mod rule_text;
 mod rule_edit;
-mod new_counts;
-mod line_diff;
 mod diff_text;
 mod validity;
 mod idle_overrides;
@@ -34,15 +29,6 @@ mod transfer;
 mod lint;
 
 use publication::Publication;
-pub(crate) use rule_edit::{OverrideKeys, overrides};
-use rule_text::RuleText;
-
-/// Returns the rules of a text by their names, each with the `key` that it states.
-pub(crate) fn stated_keys(toml: &str) -> BTreeMap<String, Option<String>> {
-    let text = RuleText::parse(toml).unwrap_or_else(|_| RuleText::empty());
-    let key = |rule: &dyn TableLike| Some(rule.get("key")?.as_str()?.to_owned());
-    text.rules().into_iter().map(|(name, rule)| (name.to_owned(), key(rule))).collect()
-}
 
 /// Runs a command of `rules`.
 pub(crate) async fn run(command: RulesCommand, global: &GlobalArguments, output: &Output) -> Result<Exit, Failure> {

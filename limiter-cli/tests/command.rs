@@ -9,6 +9,8 @@ mod activity;
 mod bad_input;
 #[path = "command/checks.rs"]
 mod checks;
+#[path = "command/dashboard.rs"]
+mod dashboard;
 #[path = "command/instances.rs"]
 mod instances;
 #[path = "command/live.rs"]

@@ -14,11 +14,11 @@ use crate::{Key, Limit};
 mod counters;
 mod heard;
 
-#[cfg(any(feature = "redis", test))]
+#[cfg(any(feature = "redis", all(test, not(limiter_loom))))]
 pub(crate) use counters::CounterFamilies;
 pub(crate) use counters::{CounterFamily, KeyShape};
 use heard::HeardInstances;
-#[cfg(any(feature = "redis", test))]
+#[cfg(any(feature = "redis", all(test, not(limiter_loom))))]
 pub(crate) use heard::LiveCounts;
 
 /// The usual time between two heartbeats.

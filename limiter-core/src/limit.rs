@@ -1,6 +1,7 @@
 //! Limits: the number of permits in any window, with an algorithm and a layout, or in each period of the calendar, or the
 //! number of calls at once.
 
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
@@ -94,6 +95,13 @@ impl Algorithm {
     /// An example of a limit that counts so, as a text.
     pub(crate) const fn text_of_whole(self) -> &'static str {
         if matches!(self, Self::Calendar) { "1000/month@UTC" } else { "50 concurrent" }
+    }
+}
+
+/// Writes the name that attributes and files have, such as `token_bucket`.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -43,6 +43,8 @@ mod shared_rules;
 mod activity;
 #[cfg(feature = "redis")]
 mod presence;
+#[cfg(feature = "redis")]
+mod examiner;
 pub(crate) mod wait_queue;
 
 pub use enter::{Entered, Entry};

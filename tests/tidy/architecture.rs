@@ -14,7 +14,7 @@ const MAX_TERMS: usize = 25;
 const PAGE: &str = "ARCHITECTURE.md";
 
 /// The places of files that the pages may name.
-const PLACES: [&str; 12] = [
+const PLACES: [&str; 14] = [
     "browser-tests",
     "docs",
     "examples",
@@ -22,6 +22,8 @@ const PLACES: [&str; 12] = [
     "limiter-chaos",
     "limiter-cli",
     "limiter-core",
+    "limiter-dashboard",
+    "limiter-inspect",
     "limiter-macros",
     "limiter-syntax",
     "limiter-testkit",

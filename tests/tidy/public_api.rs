@@ -21,9 +21,10 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::{read, root};
 
 /// The packages, each with the directory of its sources.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
     ("rate-limited", "."),
     ("limiter-core", "limiter-core"),
+    ("limiter-dashboard", "limiter-dashboard"),
     ("limiter-macros", "limiter-macros"),
     ("limiter-syntax", "limiter-syntax"),
     ("limiter-tower", "limiter-tower"),

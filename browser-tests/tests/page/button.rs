@@ -38,7 +38,7 @@ async fn the_button_shows_each_answer() {
     // The service keeps in memory that the watch is sold out.
     server.kill();
     assert_eq!(chromium.buy("camera").await, ("unavailable".into(), "Redis is away. Try again later.".into()));
-    chromium.close(&sale.url(), &BUY).await;
+    chromium.end(&sale.url(), &BUY).await;
 }
 
 async fn press(chromium: &Chromium, key: &str) {
@@ -69,5 +69,5 @@ async fn the_keyboard_reaches_and_presses_the_buttons() {
         press(&chromium, "Tab").await;
     }
     chromium.wait_for_state(&sale).await;
-    chromium.close(&sale.url(), &BUY).await;
+    chromium.end(&sale.url(), &BUY).await;
 }

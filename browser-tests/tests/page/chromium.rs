@@ -34,8 +34,8 @@ pub(crate) struct Chromium {
 }
 
 impl Chromium {
-    /// Starts a browser with a profile of its own, and opens a page.
-    pub(crate) async fn open(url: &str) -> Self {
+    /// Starts a browser with a profile of its own, opens a page, and waits until an expression is true there.
+    pub(crate) async fn launch(url: &str, ready: &str) -> Self {
         let profile = tempfile::Builder::new().prefix("limiter-chromium-").tempdir().expect("a directory");
         let (browser, mut events) = Browser::launch(config(&profile)).await.unwrap_or_else(|error| {
             panic!("Chromium does not start: {error}: install it, as by `scripts/test --browser`, or set RATE_LIMITED_BROWSER")
@@ -46,14 +46,14 @@ impl Chromium {
         let mut chromium = Self { browser, page, requests, errors, tasks: vec![handler], profile };
         chromium.record().await;
         chromium.resize(1280, 900).await;
-        chromium.visit(url).await;
+        chromium.go_to(url, ready).await;
         chromium
     }
 
-    /// Opens an address, and waits for the first event of the page there. The page has a new visitor.
-    pub(crate) async fn visit(&self, url: &str) {
+    /// Opens an address, and waits until an expression is true there.
+    pub(crate) async fn go_to(&self, url: &str, ready: &str) {
         self.page.goto(url).await.expect("the page loads");
-        self.wait_until("document.getElementById('clock').dataset.event > 0").await;
+        self.wait_until(ready).await;
     }
 
     async fn record(&mut self) {
@@ -115,8 +115,9 @@ impl Chromium {
         self.page.emulate_media_features(vec![feature]).await.expect("a scheme");
     }
 
-    /// Closes the browser. Asserts that the page had no error, except on these paths, and no request to another host.
-    pub(crate) async fn close(mut self, url: &str, may_fail: &[&str]) {
+    /// Closes the browser. Asserts that the page had no error, except on these paths, that it has read its stream, and that
+    /// it has sent no request to another host.
+    pub(crate) async fn close(mut self, url: &str, stream: &str, may_fail: &[&str]) {
         // The browser may end before it answers.
         let _ = self.browser.close().await;
         let end = timeout(WAIT_TIMEOUT, self.browser.wait()).await;
@@ -129,7 +130,7 @@ impl Chromium {
             errors.iter().filter(|error| !may_fail.iter().any(|path| error.ends_with(path))).collect();
         assert!(unexpected.is_empty(), "{unexpected:#?}");
         let requests = self.requests.lock().expect("a list");
-        assert!(requests.iter().any(|request| request == &format!("{url}/events")), "{requests:?}");
+        assert!(requests.iter().any(|request| request == &format!("{url}{stream}")), "{requests:?}");
         let foreign: Vec<_> = requests
             .iter()
             .filter(|request| !request.starts_with(&format!("{url}/")) && !request.starts_with("data:"))

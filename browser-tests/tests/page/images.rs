@@ -43,5 +43,5 @@ async fn images_of_the_page_are_small_files() {
             fs::write(Path::new(directory).join(name), image).expect("the directory exists");
         }
     }
-    chromium.close(&sale.url(), &["/sales/camera/buy"]).await;
+    chromium.end(&sale.url(), &["/sales/camera/buy"]).await;
 }

@@ -18,7 +18,7 @@ async fn the_page_fits_into_small_windows_and_is_readable_in_both_schemes() {
     chromium.wait_for_state(&sale).await;
     fits(&chromium).await;
     is_readable(&chromium).await;
-    chromium.close(&sale.url(), &[]).await;
+    chromium.end(&sale.url(), &[]).await;
 }
 
 async fn fits(chromium: &Chromium) {

@@ -43,7 +43,7 @@ async fn the_page_shows_the_state_while_buyers_come_and_after_the_end() {
         assert_eq!((shown["left"].to_string(), sold), (left, shown["items"].as_i64().expect("a number")), "{shown}");
         assert_eq!(shown["state"], "sold_out");
     }
-    chromium.close(&sale.url(), &[]).await;
+    chromium.end(&sale.url(), &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,5 +72,5 @@ async fn clubs_stand_in_the_order_of_the_service() {
     let leader = "document.querySelector('[data-sale=watch] tbody th').textContent";
     chromium.wait_until(&format!("{leader} === {}", json!(last))).await;
     chromium.wait_for_state(&sale).await;
-    chromium.close(&sale.url(), &[]).await;
+    chromium.end(&sale.url(), &[]).await;
 }

@@ -33,5 +33,5 @@ async fn a_sale_is_scheduled_then_open_then_sold_out() {
     // The other sales have not changed.
     chromium.wait_for_word("camera", "Scheduled").await;
     chromium.wait_for_state(&sale).await;
-    chromium.close(&sale.url(), &[]).await;
+    chromium.end(&sale.url(), &[]).await;
 }

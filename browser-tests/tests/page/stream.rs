@@ -38,7 +38,7 @@ async fn a_broken_stream_is_shown_and_opened_again() {
 
     sale.kill();
     chromium.wait_until(IS_SHOWN).await;
-    chromium.close(&url, &["/events"]).await;
+    chromium.end(&url, &["/events"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,5 +59,5 @@ async fn a_stream_without_events_is_opened_again() {
     proxy.pass();
     chromium.wait_until(IS_HIDDEN).await;
     chromium.wait_for_state(&sale).await;
-    chromium.close(&url, &["/events"]).await;
+    chromium.end(&url, &["/events"]).await;
 }

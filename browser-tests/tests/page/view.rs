@@ -8,7 +8,28 @@ use tokio::time::sleep;
 use crate::chromium::{Chromium, WAIT_TIMEOUT, eventually};
 use crate::sale::Sale;
 
+/// The stream of the page.
+const STREAM: &str = "/events";
+
+/// The page has the first event of its stream.
+const READY: &str = "document.getElementById('clock').dataset.event > 0";
+
 impl Chromium {
+    /// Starts a browser, and opens the page.
+    pub(crate) async fn open(url: &str) -> Self {
+        Self::launch(url, READY).await
+    }
+
+    /// Opens the page again, as a new visitor.
+    pub(crate) async fn visit(&self, url: &str) {
+        self.go_to(url, READY).await;
+    }
+
+    /// Closes the browser. Asserts that the page had no error but on these paths, and no request to another host.
+    pub(crate) async fn end(self, url: &str, may_fail: &[&str]) {
+        self.close(url, STREAM, may_fail).await;
+    }
+
     /// Returns the texts of the page in the form of `GET /state`.
     pub(crate) async fn shown(&self) -> Value {
         self.evaluate(include_str!("shown.js")).await

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
+use limiter_inspect::{ActivitySums, KeySum, RATES, RuleSum, rfc3339, rule_names};
 use rate_limited::{ActivityLog, Error, Limiter};
 use serde_json::{Map, Value, json};
 
-use super::sums::{KeySum, RATES, RuleSum, Sums, rule_names};
 use crate::arguments::TopArguments;
 use crate::connection::Connection;
 use crate::duration_text;
@@ -16,7 +16,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, lines, visible};
 use crate::suggestion;
-use crate::time_text;
 
 /// Writes the activity of all limiters: once, or again and again on a terminal.
 pub(crate) async fn top(arguments: &TopArguments, connection: &Connection, output: &Output) -> Result<Exit, Failure> {
@@ -24,7 +23,7 @@ pub(crate) async fn top(arguments: &TopArguments, connection: &Connection, outpu
     let (limiter, mut log) = (connection.limiter().await?, ActivityLog::new());
     limiter.activity(&mut log).await?;
     if output.is_json() {
-        output.json(&as_json(&Sums::of(&log, arguments.rule.as_deref(), arguments.denied), arguments, &log))?;
+        output.json(&as_json(&ActivitySums::of(&log, arguments.rule.as_deref(), arguments.denied), arguments, &log))?;
         return Ok(Exit::SUCCESS);
     }
     if arguments.once || !is_repainted() {
@@ -85,7 +84,7 @@ fn rows() -> Option<usize> {
 /// Returns the lines that are shown.
 fn screen(arguments: &TopArguments, log: &ActivityLog, output: &Output) -> Vec<String> {
     let TopArguments { denied, rule, rows, .. } = arguments;
-    let (sums, most) = (Sums::of(log, rule.as_deref(), *denied), usize::try_from(*rows).unwrap_or(usize::MAX));
+    let (sums, most) = (ActivitySums::of(log, rule.as_deref(), *denied), usize::try_from(*rows).unwrap_or(usize::MAX));
     if sums.programs.is_empty() {
         return vec![
             "no limiter has written activity in the last 15 min: call `Builder::activity` in the program".to_owned(),
@@ -163,7 +162,7 @@ fn rate_text(rate: f64) -> String {
     }
 }
 
-fn as_json(sums: &Sums, arguments: &TopArguments, log: &ActivityLog) -> Value {
+fn as_json(sums: &ActivitySums, arguments: &TopArguments, log: &ActivityLog) -> Value {
     let most = usize::try_from(arguments.rows).unwrap_or(usize::MAX);
     let rules = sums.rules.iter().take(most).map(|(rule, sum)| {
         let named = |rates: &mut dyn Iterator<Item = Value>| -> Map<String, Value> {
@@ -184,13 +183,13 @@ fn as_json(sums: &Sums, arguments: &TopArguments, log: &ActivityLog) -> Value {
                 "count": key.count,
                 "error": key.error,
                 "limiters": key.limiters,
-                "last_seen": time_text::rfc3339(key.last_seen),
+                "last_seen": rfc3339(key.last_seen),
             })
         };
         keys.iter().take(most).map(key).collect::<Vec<_>>()
     };
     let mut top = json!({
-        "at": time_text::rfc3339(log.read_at()),
+        "at": rfc3339(log.read_at()),
         "programs": sums.programs,
         "rules": rules.collect::<Vec<_>>(),
         "denied": keys(&sums.denied),

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use limiter_inspect::denial_json;
 use rate_limited::{ActivityLog, DenialBurst};
 
-use super::bursts::{as_json, place, time_of_day};
+use super::bursts::{place, time_of_day};
 use crate::arguments::WatchArguments;
 use crate::connection::Connection;
 use crate::exit::Exit;
@@ -45,7 +46,7 @@ pub(crate) async fn watch(
 
 fn write(burst: &DenialBurst, output: &Output) -> Result<(), Failure> {
     if output.is_json() {
-        return output.json(&as_json(burst));
+        return output.json(&denial_json(burst));
     }
     let (time, rule, place) = (time_of_day(burst.at), visible(&burst.rule), place(burst));
     let key = burst.key.as_deref().map_or("other keys".to_owned(), visible);

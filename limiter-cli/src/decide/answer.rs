@@ -1,7 +1,6 @@
 //! A decision as text and as JSON.
 
-use std::time::Duration;
-
+use limiter_inspect::millis;
 use rate_limited::{Decision, Denied, Key, Source, Usage};
 use serde_json::{Value, json};
 
@@ -149,9 +148,4 @@ fn denial(denied: &Denied, usage: Option<&Usage>) -> String {
             }
         }
     }
-}
-
-/// Returns whole milliseconds, rounded up: a retry after them is not too early.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rate_limited::{Allowed, Builder, Entry, Error, Key, Limit, Named, Source};
 use serde_json::{Value, json};
 
-use super::answer::millis;
 use crate::duration_text;
 use crate::key_argument::{address_advice, pieces};
+use limiter_inspect::millis;
 
 /// The count of a key for one limit.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@ use rate_limited::__private::SlotHolder;
 use rate_limited::Limit;
 use serde_json::{Value, json};
 
-use super::answer::millis;
 use crate::duration_text;
+use limiter_inspect::millis;
 
 /// The slots of a key for its limit of concurrent calls.
 pub(super) struct Slots {

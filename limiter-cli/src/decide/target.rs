@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use rate_limited::{
-    Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, RuleInForce, RuleSet, SharedRules, Source,
-};
-use toml_edit::{DocumentMut, Item, TableLike, Value};
+use rate_limited::{Decision, Key, Limit, Limiter, Mode, Named, Rule, RuleInForce, SharedRules, Source};
+use toml_edit::DocumentMut;
 
 use super::counts::{CountReports, Counts};
 use super::holding::LossReports;
@@ -15,10 +13,9 @@ use crate::bounded_input::{self, MAX_FILE_BYTES};
 use crate::connection::Connection;
 use crate::duration_text;
 use crate::failure::Failure;
-use crate::fleet::Fleet;
 use crate::output::visible;
-use crate::rules::{OverrideKeys, overrides};
 use crate::suggestion;
+use limiter_inspect::{Fleet, OverrideKeys, overrides, rules_alone};
 
 /// A key under a rule, with a limiter that has the rule.
 pub(super) struct Target {
@@ -242,46 +239,6 @@ fn without_key(rule: &str, place: &str, part: &str) -> Failure {
          the function or the layer has it, such as `key = \"{rule}:{part}:{{{part}}}\"`, or write `--limit` with the \
          limit of this key in place of `--rule`"
     ))
-}
-
-/// Reads a text of rules, without the settings that are for programs: failures of the store are errors here.
-pub(super) fn rules_alone(text: &str) -> Result<RuleSet, Error> {
-    // Mistakes have the lines of the text as it is.
-    let rules: RuleSet = text.parse()?;
-    let Ok(mut document) = text.parse::<DocumentMut>() else { return Ok(rules) };
-    for setting in ["strict", "shared"] {
-        document.remove(setting);
-    }
-    if let Some(defaults) = document.get_mut("defaults").and_then(Item::as_table_like_mut) {
-        remove_policies(defaults);
-    }
-    let plans = document.get_mut("plans").and_then(Item::as_table_like_mut);
-    for plan in plans.into_iter().flat_map(|plans| plans.iter_mut()).filter_map(|(_, plan)| plan.as_table_like_mut()) {
-        remove_policies(plan);
-        if plan.is_empty() {
-            // A plan has a setting. The command has no leases in any case.
-            plan.insert("leases", toml_edit::value(false));
-        }
-    }
-    let rules = document.get_mut("rules").and_then(Item::as_table_like_mut);
-    // A rule has any name, such as that of a setting.
-    for rule in rules.into_iter().flat_map(|rules| rules.iter_mut()).filter_map(|(_, rule)| rule.as_table_like_mut()) {
-        remove_policies(rule);
-        match rule.get_mut("override") {
-            Some(Item::ArrayOfTables(tables)) => tables.iter_mut().for_each(|table| remove_policies(table)),
-            Some(Item::Value(Value::Array(values))) => {
-                values.iter_mut().filter_map(Value::as_inline_table_mut).for_each(|table| remove_policies(table));
-            }
-            _ => {}
-        }
-    }
-    document.to_string().parse()
-}
-
-fn remove_policies(settings: &mut dyn TableLike) {
-    for setting in ["on_error", "deadline", "leases"] {
-        settings.remove(setting);
-    }
 }
 
 fn with_algorithm(limit: Limit, arguments: &LimitArguments) -> Result<Limit, Failure> {

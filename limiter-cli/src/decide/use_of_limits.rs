@@ -1,9 +1,9 @@
 //! The use of the limits of a key, as text and as JSON.
 
+use limiter_inspect::limit_json;
 use rate_limited::{Key, LimitUsage};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::answer::millis;
 use crate::duration_text;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -28,16 +28,4 @@ fn reset(usage: &LimitUsage) -> String {
         duration if duration.is_zero() => String::new(),
         duration => format!(", full quota in {}", duration_text::write(duration)),
     }
-}
-
-pub(super) fn limit_json(usage: &LimitUsage) -> Value {
-    let limit = usage.limit();
-    json!({
-        "limit": limit.to_string(),
-        "used": usage.used(),
-        "remaining": usage.remaining(),
-        "overdrawn": usage.overdrawn(),
-        "reset_after_ms": (!limit.is_concurrent()).then(|| millis(usage.reset_after())),
-        "source": usage.source().as_str(),
-    })
 }

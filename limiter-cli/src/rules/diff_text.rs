@@ -1,7 +1,7 @@
 //! The difference of two texts, for people and as JSON.
 
-use super::line_diff::{DiffLine, diff};
 use crate::output::{Output, Style, visible};
+use limiter_inspect::{DiffLine, diff};
 
 /// Returns the difference of two texts as text, one line each. Empty if they are equal.
 pub(super) fn lines(old: &str, new: &str, output: &Output) -> Vec<String> {

@@ -4,7 +4,6 @@ use comfy_table::{Cell, CellAlignment};
 use rate_limited::{Limiter, SharedRules};
 use serde_json::Value;
 
-use super::line_diff::{DiffLine, diff};
 use super::list::version_json;
 use super::publication::Publication;
 use super::reading;
@@ -13,6 +12,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, visible};
 use crate::time_text;
+use limiter_inspect::{DiffLine, diff};
 
 /// The versions that the store keeps.
 const KEPT_VERSIONS: usize = 100;

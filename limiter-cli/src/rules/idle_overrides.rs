@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use toml_edit::{Document, Item, TableLike};
 
-use super::rule_edit::{OverrideKeys, overrides};
-use super::validity::place;
 use crate::client_network::{self, IPV6_CLIENT_PREFIX, first_address};
 use crate::output::visible;
+use limiter_inspect::place_in_text;
+use limiter_inspect::{OverrideKeys, overrides};
 
 /// The most warnings about one text.
 const MAX_WARNINGS: usize = 20;
@@ -42,7 +42,7 @@ fn of_overrides(name: &str, rule: &dyn TableLike, text: &str) -> Vec<String> {
         let is_idle = || !has_settings(*table) && !with_settings.iter().any(|other| is_before(keys, other));
         let warning = of_value.or_else(|| is_idle().then(|| empty_warning(name)))?;
         let at = table.get("match").or_else(|| table.get("key")).and_then(Item::span).map_or(0, |span| span.start);
-        Some(format!("{}{warning}", place(text, at)))
+        Some(format!("{}{warning}", place_in_text(text, at)))
     };
     all.iter().filter_map(warning).take(MAX_WARNINGS).collect()
 }

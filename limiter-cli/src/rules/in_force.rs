@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::duration_text;
-use crate::fleet::place;
-use crate::output::{Output, Style};
+use crate::output::{Output, Style, visible};
+use limiter_inspect::place;
 
 /// The limiters that live, by the version that each of them follows.
 #[derive(Debug, Default)]
@@ -71,8 +71,8 @@ impl InForce {
         for instance in instances {
             match instance.rules_version {
                 Some(followed) if followed >= version => found.current += 1,
-                Some(followed) => found.behind.push((place(instance), followed)),
-                None => found.without.push(place(instance)),
+                Some(followed) => found.behind.push((visible(&place(instance)), followed)),
+                None => found.without.push(visible(&place(instance))),
             }
         }
         found

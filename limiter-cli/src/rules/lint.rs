@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::rule_edit::overrides;
 use super::rule_text::RuleText;
 use super::{idle_overrides, validity};
 use crate::arguments::FileArguments;
@@ -10,6 +9,7 @@ use crate::bounded_input::{self, MAX_FILE_BYTES};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Output;
+use limiter_inspect::overrides;
 
 /// Checks a file of rules without a store.
 pub(super) fn run(arguments: &FileArguments, output: &Output) -> Result<Exit, Failure> {

@@ -5,13 +5,12 @@ use rate_limited::Published;
 use serde_json::{Map, Value, json};
 use toml_edit::{Item, TableLike};
 
-use super::rule_edit;
-use super::rule_edit::{LimitText, OverrideKeys, overrides};
-use super::rule_text::{OVERRIDE, PLANS, RuleText};
+use super::rule_text::{PLANS, RuleText};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, Style, visible};
 use crate::time_text;
+use limiter_inspect::{LimitText, OVERRIDE, OverrideKeys, overrides};
 
 /// The most values of a part that the table has.
 const MAX_VALUES: usize = 3;
@@ -111,7 +110,7 @@ pub(super) fn version_line(published: &Published) -> String {
 /// Returns the fields of a version, without its text.
 pub(super) fn version_json(published: &Published) -> Map<String, Value> {
     let Published { version, who, when, why, .. } = published;
-    let when = (*version > 0).then(|| time_text::rfc3339(*when));
+    let when = (*version > 0).then(|| limiter_inspect::rfc3339(*when));
     Map::from_iter([
         ("version".to_owned(), json!(version)),
         ("who".to_owned(), json!(who)),
@@ -160,7 +159,7 @@ fn limits(rule: &dyn TableLike) -> Vec<String> {
         Some(algorithm) => format!("{} ({algorithm})", text.limit),
         None => text.limit.to_owned(),
     };
-    rule_edit::limits(rule).into_iter().map(text).collect()
+    limiter_inspect::limits(rule).into_iter().map(text).collect()
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use rate_limited::Key;
 
 use crate::arguments::KeysArguments;
 use crate::failure::Failure;
-use crate::fleet::{Fleet, fits, parts};
 use crate::output::{Output, visible};
 use crate::suggestion;
+use limiter_inspect::{Fleet, fits, parts};
 
 /// The most names of a text that are warned of.
 const MAX_WARNINGS: usize = 10;

@@ -6,15 +6,14 @@ use rate_limited::{Change, ErrorKind, Limiter, Published, SharedRules};
 use serde_json::{Value, json};
 
 use super::in_force::InForce;
-use super::new_counts::NewCounts;
 use super::rule_text::RuleText;
-use super::{author, confirmation, diff_text, in_force, live_names, new_counts, reading, validity};
+use super::{author, confirmation, diff_text, in_force, live_names, reading, validity};
 use crate::arguments::ChangeArguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::Fleet;
 use crate::output::{Output, Style, visible};
 use crate::time_text;
+use limiter_inspect::{Fleet, NewCounts, new_counts};
 
 /// The largest number of changed lines that are shown after a change.
 const MAX_SHOWN_LINES: usize = 60;
@@ -79,7 +78,7 @@ impl Publication<'_> {
             return self.unchanged();
         }
         let (before, after) = (RuleText::parse(old).unwrap_or_else(|_| RuleText::empty()), RuleText::parse(text)?);
-        let notes = new_counts::find(&before, &after);
+        let notes = new_counts(before.document(), after.document());
         if let Some(fleet) = &self.fleet {
             let is_changed = |name: &str| before.excerpt(name) != after.excerpt(name);
             let changed = after.rules().into_iter().map(|(name, _)| name).filter(|name| is_changed(name));

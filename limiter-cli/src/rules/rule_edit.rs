@@ -1,14 +1,14 @@
 //! Changes of single settings in a text of rules.
 
+use limiter_inspect::{OVERRIDE, OverrideKeys, overrides};
 use toml_edit::{ArrayOfTables, InlineTable, Item, Table, TableLike, Value};
 
-use super::rule_text::OVERRIDE;
 use crate::arguments::KeysArguments;
 use crate::failure::Failure;
 
 mod limits;
 
-pub(super) use limits::{LimitText, limits, remove_replaced, set_limits, shared_count};
+pub(super) use limits::{remove_replaced, set_limits};
 
 /// Sets a field of a rule or an override. A comment beside the old value stays.
 pub(super) fn set_field(settings: &mut dyn TableLike, field: &str, value: impl Into<Value>) {
@@ -107,56 +107,6 @@ pub(super) fn override_index(settings: &dyn TableLike, keys: &KeysArguments) -> 
         None => OverrideKeys::parts(keys.matches.iter().map(|(name, value)| (name.clone(), vec![value.clone()]))),
     };
     overrides(settings).into_iter().position(|table| OverrideKeys::of(table).as_ref() == Some(&wanted))
-}
-
-/// Returns the overrides of a rule.
-pub(crate) fn overrides(settings: &dyn TableLike) -> Vec<&dyn TableLike> {
-    match settings.get(OVERRIDE) {
-        Some(Item::ArrayOfTables(tables)) => tables.iter().map(|table| table as _).collect(),
-        Some(Item::Value(Value::Array(tables))) => {
-            tables.iter().filter_map(Value::as_inline_table).map(|table| table as _).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// The keys that an override applies to, for comparisons.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OverrideKeys {
-    Key(String),
-    /// Names, each with the values of which a key has one, by name.
-    Parts(Vec<(String, Vec<String>)>),
-}
-
-impl OverrideKeys {
-    fn parts(parts: impl Iterator<Item = (String, Vec<String>)>) -> Self {
-        let mut parts: Vec<_> = parts.collect();
-        parts.iter_mut().for_each(|(_, values)| {
-            values.sort();
-            values.dedup();
-        });
-        parts.sort();
-        Self::Parts(parts)
-    }
-
-    /// Reads the keys of an override. `None` for an override without any.
-    pub(crate) fn of(table: &dyn TableLike) -> Option<Self> {
-        if let Some(key) = table.get("key") {
-            return Some(Self::Key(key.as_str()?.to_owned()));
-        }
-        let parts = table.get("match")?.as_table_like()?.iter().map(|(name, value)| {
-            let text = |value: &Value| {
-                let text = value.as_str().map(str::to_owned).or_else(|| Some(value.as_integer()?.to_string()));
-                text.unwrap_or_default()
-            };
-            let values = match value.as_value() {
-                Some(Value::Array(list)) => list.iter().map(text).collect(),
-                value => value.into_iter().map(text).collect(),
-            };
-            (name.to_owned(), values)
-        });
-        Some(Self::parts(parts))
-    }
 }
 
 fn insert_keys(table: &mut dyn TableLike, keys: &KeysArguments) {

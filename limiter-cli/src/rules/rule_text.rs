@@ -1,5 +1,6 @@
 //! The text of the shared rules as a document: its comments and its order stay.
 
+use limiter_inspect::OVERRIDE;
 use toml_edit::{DocumentMut, Item, Table, TableLike};
 
 use crate::failure::Failure;
@@ -18,9 +19,6 @@ const RULES: &str = "rules";
 
 /// The table of the plans at the top, and their names in a rule.
 pub(super) const PLANS: &str = "plans";
-
-/// The overrides in a rule.
-pub(super) const OVERRIDE: &str = "override";
 
 impl RuleText {
     /// Reads a text, which the library accepts.
@@ -44,6 +42,11 @@ impl RuleText {
         if self.has_crlf { text.replace('\n', "\r\n") } else { text }
     }
 
+    /// The text as a document.
+    pub(super) fn document(&self) -> &DocumentMut {
+        &self.document
+    }
+
     /// Returns the names of the rules and their settings, in the order of the text.
     pub(super) fn rules(&self) -> Vec<(&str, &dyn TableLike)> {
         self.tables(RULES)
@@ -52,11 +55,6 @@ impl RuleText {
     /// Returns the names of the plans and their settings, in the order of the text.
     pub(super) fn plans(&self) -> Vec<(&str, &dyn TableLike)> {
         self.tables(PLANS)
-    }
-
-    /// Returns the settings of a plan.
-    pub(super) fn plan(&self, name: &str) -> Option<&dyn TableLike> {
-        self.document.get(PLANS)?.as_table_like()?.get(name)?.as_table_like()
     }
 
     fn tables(&self, name: &str) -> Vec<(&str, &dyn TableLike)> {

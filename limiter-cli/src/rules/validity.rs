@@ -1,30 +1,18 @@
 //! Checks of a text before it is published.
 
+use limiter_inspect::{FILE_SETTINGS, check_text, shared_count};
 use rate_limited::{Error, Limiter, RuleSet};
-use toml_edit::{Document, DocumentMut, TableLike};
+use toml_edit::{DocumentMut, TableLike};
 
-use super::rule_edit::shared_count;
-use crate::bounded_input::MAX_TEXT_BYTES;
 use crate::failure::Failure;
 use crate::output::visible;
-
-/// Settings at the top that are for the file of one program.
-const FILE_SETTINGS: [&str; 2] = ["strict", "shared"];
 
 /// Checks a text of shared rules.
 ///
 /// # Errors
 /// A wrong usage with line and column.
 pub(super) fn check(text: &str) -> Result<(), Failure> {
-    if text.len() as u64 > MAX_TEXT_BYTES {
-        return Err(Failure::usage("the text must have at most 1 MB, got more: remove rules that are not used"));
-    }
-    if let Some(message) = file_setting(text) {
-        return Err(Failure::Usage(message));
-    }
-    let rules: RuleSet = text.parse().map_err(|error: Error| Failure::Usage(error.to_string()))?;
-    // A limiter finds more mistakes, such as parts that a rule's key lacks.
-    Limiter::memory().set_rules(rules).map_err(|error| Failure::Usage(error.to_string()))
+    check_text(text).map_err(Failure::Usage)
 }
 
 /// Checks a text of shared rules that a file or an editor has.
@@ -79,27 +67,6 @@ pub(super) fn postpaid_warning(name: &str, settings: &dyn TableLike) -> Option<S
          hold, or bound the calls that run at once",
         visible(name)
     ))
-}
-
-/// Returns the message about a setting that is for the file of one program.
-pub(super) fn file_setting(text: &str) -> Option<String> {
-    // A text that is no TOML has a mistake that the library reports.
-    let document = Document::parse(text).ok()?;
-    let (name, at) =
-        FILE_SETTINGS.into_iter().find_map(|name| Some((name, document.as_table().key(name)?.span()?.start)))?;
-    Some(format!(
-        "{}`{name}` must be left out of shared rules, got it: set it for each program, in its own file of rules or its \
-         builder",
-        place(text, at)
-    ))
-}
-
-/// Returns the line and the column of a byte of a text, as in the messages of the library.
-pub(super) fn place(text: &str, at: usize) -> String {
-    let before = text.get(..at).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    format!("line {line}, column {column}: ")
 }
 
 #[cfg(test)]

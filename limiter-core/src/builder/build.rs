@@ -214,7 +214,7 @@ impl Builder {
         #[cfg(feature = "redis")]
         let interval = self.heartbeat_interval();
         #[cfg(not(feature = "redis"))]
-        let interval = std::time::Duration::ZERO;
+        let interval = crate::instances::HEARTBEAT_INTERVAL;
         Instances::new(self.instances.setting(self.is_silent()), interval)
     }
 

@@ -299,6 +299,16 @@ impl RedisStore {
         format!("{}, database {database}, prefix `{prefix}`", self.endpoint)
     }
 
+    /// The start of the names of its keys.
+    pub(crate) fn prefix(&self) -> &str {
+        self.naming.prefix()
+    }
+
+    /// Returns whether names have digests in place of keys.
+    pub(crate) fn hashes_keys(&self) -> bool {
+        self.options.secret.is_some()
+    }
+
     /// The name of a request's counter; `None` if it would contain a key that must be hidden.
     pub(crate) fn key_name(&self, request: &Request<'_>) -> Option<String> {
         self.naming.name(request)

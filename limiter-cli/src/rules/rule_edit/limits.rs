@@ -1,59 +1,10 @@
 //! The limits of a rule or an override: `limit` and `limits`, as values and as tables.
 
+use limiter_inspect::LimitText;
 use rate_limited::Limit;
 use toml_edit::{Array, ArrayOfTables, Item, Table, TableLike, Value};
 
 use super::{rename_field, set_field};
-
-/// A limit of a text, with the settings of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rules) struct LimitText<'t> {
-    /// Permits and window.
-    pub(in crate::rules) limit: &'t str,
-    pub(in crate::rules) algorithm: Option<&'t str>,
-    pub(in crate::rules) layout: Option<&'t str>,
-}
-
-/// Returns the limits of a rule or an override.
-pub(in crate::rules) fn limits(settings: &dyn TableLike) -> Vec<LimitText<'_>> {
-    let single = settings.get("limit").and_then(of_item);
-    let several = match settings.get("limits") {
-        Some(Item::Value(Value::Array(values))) => values.iter().filter_map(of_value).collect(),
-        Some(Item::ArrayOfTables(tables)) => tables.iter().filter_map(|table| of_table(table)).collect(),
-        _ => Vec::new(),
-    };
-    single.into_iter().chain(several).collect()
-}
-
-/// Returns two limits of a rule or an override that have one count, since window and algorithm are the same.
-pub(in crate::rules) fn shared_count(settings: &dyn TableLike) -> Option<(Limit, Limit)> {
-    let counter = |text: &LimitText<'_>| Some((text.limit.parse::<Limit>().ok()?, text.algorithm.map(str::to_owned)));
-    let counters: Vec<_> = limits(settings).iter().filter_map(counter).collect();
-    let has_algorithm = settings.contains_key("algorithm");
-    counters.iter().enumerate().find_map(|(index, (limit, algorithm))| {
-        let is_same = |(other, other_algorithm): &&(Limit, Option<String>)| {
-            other.window() == limit.window() && (has_algorithm || algorithm == other_algorithm)
-        };
-        let (earlier, _) = counters[..index].iter().find(is_same)?;
-        Some((*earlier, *limit))
-    })
-}
-
-fn of_item(item: &Item) -> Option<LimitText<'_>> {
-    item.as_value().and_then(of_value).or_else(|| of_table(item.as_table()?))
-}
-
-fn of_value(value: &Value) -> Option<LimitText<'_>> {
-    match value {
-        Value::InlineTable(table) => of_table(table),
-        value => Some(LimitText { limit: value.as_str()?, algorithm: None, layout: None }),
-    }
-}
-
-fn of_table(table: &dyn TableLike) -> Option<LimitText<'_>> {
-    let field = |name: &str| table.get(name).and_then(Item::as_str);
-    Some(LimitText { limit: field("limit")?, algorithm: field("algorithm"), layout: field("layout") })
-}
 
 /// Sets the limits of a rule or an override, in the places of the old ones. A table keeps its other settings.
 pub(in crate::rules) fn set_limits(settings: &mut dyn TableLike, wanted: &[Limit]) {
@@ -165,7 +116,7 @@ fn set_value(value: &mut Value, limit: Limit) {
 }
 
 fn set_values(values: &mut Array, wanted: &[Limit]) {
-    let old: Vec<_> = values.iter().map(|value| Some(of_value(value)?.limit)).collect();
+    let old: Vec<_> = values.iter().map(|value| Some(LimitText::of_value(value)?.limit)).collect();
     let (places, added) = places(&old, wanted);
     for (at, limit) in places.iter().enumerate().rev() {
         match (limit, values.get_mut(at)) {
@@ -225,7 +176,7 @@ fn add_value(values: &mut Array, limit: Limit) {
 }
 
 fn set_tables(tables: &mut ArrayOfTables, wanted: &[Limit]) {
-    let old: Vec<_> = tables.iter().map(|table| Some(of_table(table)?.limit)).collect();
+    let old: Vec<_> = tables.iter().map(|table| Some(LimitText::of_table(table)?.limit)).collect();
     let (places, added) = places(&old, wanted);
     for (at, limit) in places.iter().enumerate().rev() {
         match (limit, tables.get_mut(at)) {

@@ -7,13 +7,13 @@ use std::time::SystemTime;
 use rate_limited::{ActivityCounts, ActivityLog, KeyActivity, RuleActivity};
 
 /// A count of a rule.
-pub(super) type CountOf = fn(&ActivityCounts) -> u64;
+pub type CountOf = fn(&ActivityCounts) -> u64;
 
 /// The number of counts.
 const COUNTS: usize = 7;
 
 /// The counts that are shown as rates, each with its name.
-pub(super) const RATES: [(&str, CountOf); COUNTS] = [
+pub const RATES: [(&str, CountOf); COUNTS] = [
     ("allowed", |counts| counts.allowed),
     ("denied", |counts| counts.denied),
     ("shadowed", |counts| counts.shadowed),
@@ -24,37 +24,50 @@ pub(super) const RATES: [(&str, CountOf); COUNTS] = [
 ];
 
 /// A rule in all limiters.
-#[derive(Default)]
-pub(super) struct RuleSum {
+#[derive(Debug, Default)]
+pub struct RuleSum {
     /// The calls a second, in the order of [`RATES`].
-    pub(super) rates: [f64; COUNTS],
+    pub rates: [f64; COUNTS],
     /// All decisions since the starts of the limiters, in the order of [`RATES`].
-    pub(super) totals: [u64; COUNTS],
-    pub(super) limiters: usize,
+    pub totals: [u64; COUNTS],
+    /// The limiters that have decided by it.
+    pub limiters: usize,
 }
 
 /// A key in all limiters.
-pub(super) struct KeySum {
-    pub(super) rule: String,
-    pub(super) key: String,
-    pub(super) count: u64,
-    pub(super) error: u64,
-    pub(super) limiters: usize,
-    pub(super) last_seen: SystemTime,
+#[derive(Debug)]
+pub struct KeySum {
+    /// The name of the rule.
+    pub rule: String,
+    /// The key as Redis has it.
+    pub key: String,
+    /// The decisions since the starts of the limiters.
+    pub count: u64,
+    /// The part of `count` that may be of other keys.
+    pub error: u64,
+    /// The limiters that list it.
+    pub limiters: usize,
+    /// The time of the last entry with it.
+    pub last_seen: SystemTime,
 }
 
 /// The rules and keys of all limiters, those first that come first in a table.
-pub(super) struct Sums {
-    pub(super) rules: Vec<(String, RuleSum)>,
-    pub(super) denied: Vec<KeySum>,
-    pub(super) allowed: Vec<KeySum>,
+#[derive(Debug)]
+pub struct ActivitySums {
+    /// The rules by their calls.
+    pub rules: Vec<(String, RuleSum)>,
+    /// The keys that are denied most often, the first one most.
+    pub denied: Vec<KeySum>,
+    /// The keys that are allowed most often, the first one most.
+    pub allowed: Vec<KeySum>,
     /// The number of limiters of each name.
-    pub(super) programs: BTreeMap<String, usize>,
+    pub programs: BTreeMap<String, usize>,
 }
 
-impl Sums {
+impl ActivitySums {
     /// Adds up the limiters of a log, of one rule or of all. Rules are by their denied calls first if `by_denials`.
-    pub(super) fn of(log: &ActivityLog, rule: Option<&str>, by_denials: bool) -> Self {
+    #[must_use]
+    pub fn of(log: &ActivityLog, rule: Option<&str>, by_denials: bool) -> Self {
         let is_shown = |name: &str| rule.is_none_or(|rule| rule == name);
         let (mut rules, mut programs) = (BTreeMap::<_, RuleSum>::new(), BTreeMap::new());
         let (mut denied, mut allowed) = (BTreeMap::new(), BTreeMap::new());
@@ -114,6 +127,7 @@ fn sorted(sums: BTreeMap<(&str, &str), KeySum>) -> Vec<KeySum> {
 }
 
 /// The names of all rules in a log.
-pub(super) fn rule_names(log: &ActivityLog) -> BTreeSet<&str> {
+#[must_use]
+pub fn rule_names(log: &ActivityLog) -> BTreeSet<&str> {
     log.limiters().flat_map(|limiter| &limiter.rules).map(|rule| &*rule.rule).collect()
 }

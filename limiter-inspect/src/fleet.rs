@@ -4,18 +4,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use limiter_syntax::{Piece, pieces};
 use rate_limited::{Algorithm, Error, ErrorKind, Instance, Key, Layout, Limit, Limiter, Mode, Rule, RuleSet};
 use serde_json::Value;
 
-use crate::arguments::AlgorithmName;
-use crate::key_argument::texts_and_parts;
-use crate::output::visible;
+use crate::key_pieces::texts_and_parts;
 
 /// The limiters that live, with their rules.
 #[derive(Debug)]
-pub(crate) struct Fleet {
+pub struct Fleet {
     instances: Vec<Instance>,
     rules: BTreeMap<String, LiveRule>,
     /// Some rules are not known: an inventory is too long, or has ended meanwhile.
@@ -24,24 +21,26 @@ pub(crate) struct Fleet {
 
 /// A rule of limiters that live. Its limits may be several sets, as during a deploy.
 #[derive(Debug, Default)]
-pub(crate) struct LiveRule {
+pub struct LiveRule {
     /// The templates of its keys.
-    pub(crate) keys: BTreeSet<String>,
-    pub(crate) variants: Vec<LiveLimits>,
+    pub keys: BTreeSet<String>,
+    /// The sets of limits, each with the number of its limiters.
+    pub variants: Vec<LiveLimits>,
 }
 
 /// The limits and the mode that some limiters have for a rule, whatever level they come from.
 #[derive(Debug)]
-pub(crate) struct LiveLimits {
+pub struct LiveLimits {
     /// The limits that this version reads.
-    pub(crate) limits: Vec<Limit>,
+    pub limits: Vec<Limit>,
     /// Those of expressions in the source, and of later versions.
-    pub(crate) unread: Vec<String>,
-    pub(crate) mode: Mode,
+    pub unread: Vec<String>,
+    /// The mode in these limiters.
+    pub mode: Mode,
     /// The level of the limits, such as `attribute`.
-    pub(crate) origin: String,
+    pub origin: String,
     /// The limiters that have them.
-    pub(crate) limiters: usize,
+    pub limiters: usize,
 }
 
 /// The most inventories that are read, those of the most limiters first.
@@ -56,7 +55,7 @@ impl Fleet {
     ///
     /// # Errors
     /// The failure of the store.
-    pub(crate) async fn read(limiter: &Limiter) -> Result<Self, Error> {
+    pub async fn read(limiter: &Limiter) -> Result<Self, Error> {
         let instances = limiter.instances().await?;
         let mut counts = BTreeMap::<&str, usize>::new();
         instances.iter().for_each(|instance| *counts.entry(&instance.inventory).or_default() += 1);
@@ -83,28 +82,34 @@ impl Fleet {
         Ok(Self { instances, rules, has_more })
     }
 
-    pub(crate) fn instances(&self) -> &[Instance] {
+    /// The limiters that live, in the order of their start.
+    #[must_use]
+    pub fn instances(&self) -> &[Instance] {
         &self.instances
     }
 
     /// The rules that limiters have, by their names.
-    pub(crate) fn rules(&self) -> impl Iterator<Item = (&str, &LiveRule)> {
+    pub fn rules(&self) -> impl Iterator<Item = (&str, &LiveRule)> {
         self.rules.iter().map(|(name, rule)| (&**name, rule))
     }
 
-    pub(crate) fn rule(&self, name: &str) -> Option<&LiveRule> {
+    /// Returns a rule by its name.
+    #[must_use]
+    pub fn rule(&self, name: &str) -> Option<&LiveRule> {
         self.rules.get(name)
     }
 
     /// Returns whether all rules of limiters are known, and there is a limiter.
-    pub(crate) fn is_known(&self) -> bool {
+    #[must_use]
+    pub fn is_known(&self) -> bool {
         !self.has_more && !self.instances.is_empty()
     }
 }
 
 impl LiveRule {
     /// The limits that most limiters have, and the others.
-    pub(crate) fn by_limiters(&self) -> Option<(&LiveLimits, Vec<&LiveLimits>)> {
+    #[must_use]
+    pub fn by_limiters(&self) -> Option<(&LiveLimits, Vec<&LiveLimits>)> {
         let mut all: Vec<_> = self.variants.iter().collect();
         all.sort_by_key(|variant| Reverse(variant.limiters));
         let most = all.first().copied()?;
@@ -113,7 +118,8 @@ impl LiveRule {
 
     /// Returns the rule that most limiters have. `None` without limits that this version reads, and for a rule that no
     /// limiter could have.
-    pub(crate) fn in_most(&self) -> Option<Rule> {
+    #[must_use]
+    pub fn in_most(&self) -> Option<Rule> {
         let (LiveLimits { limits, mode, .. }, _) = self.by_limiters()?;
         let first = limits.iter().find(|limit| !is_whole(limit)).or(limits.first())?;
         let rule = limits.iter().fold(Rule::new().mode(*mode), |rule, limit| rule.limit(*limit));
@@ -124,8 +130,11 @@ impl LiveRule {
             _ if is_whole(first) || !limits.iter().all(is_common) => rule,
             algorithm => rule.algorithm(algorithm).layout(first.layout()),
         };
-        let is_valid = Limiter::memory().set_rules(RuleSet::new().rule("rule", rule.clone())).is_ok();
-        is_valid.then_some(rule)
+        let is_valid = |rule: &Rule| Limiter::memory().set_rules(RuleSet::new().rule("rule", rule.clone())).is_ok();
+        // An override's limit has the burst of the rule too.
+        let is_bucket = matches!(first.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let with_burst = (is_bucket && first.burst() != first.max()).then(|| rule.clone().burst(first.burst()));
+        with_burst.filter(is_valid).or_else(|| Some(rule).filter(is_valid))
     }
 }
 
@@ -188,17 +197,25 @@ fn mode(name: &str) -> Option<Mode> {
 }
 
 fn algorithm(name: &str) -> Option<Algorithm> {
-    let found = AlgorithmName::value_variants().iter().find(|algorithm| algorithm.name() == name)?;
-    Some(found.algorithm())
+    Some(match name {
+        "sliding_window" => Algorithm::SlidingWindow,
+        "fixed_window" => Algorithm::FixedWindow,
+        "sliding_counter" => Algorithm::SlidingCounter,
+        "token_bucket" => Algorithm::TokenBucket,
+        "leaky_bucket" => Algorithm::LeakyBucket,
+        _ => return None,
+    })
 }
 
-/// Returns a limiter for people: its host and its process.
-pub(crate) fn place(instance: &Instance) -> String {
-    format!("{} ({})", visible(&instance.host), instance.pid)
+/// Returns a limiter for people: its host, as it was written, and its process.
+#[must_use]
+pub fn place(instance: &Instance) -> String {
+    format!("{} ({})", instance.host, instance.pid)
 }
 
 /// Returns whether a key may be one of a template. `None` for a key with a digest, and a text that is no template.
-pub(crate) fn fits(template: &str, key: &Key) -> Option<bool> {
+#[must_use]
+pub fn fits(template: &str, key: &Key) -> Option<bool> {
     let mut found = texts_and_parts(key)?;
     let mut texts = vec![String::new()];
     for piece in pieces(template) {
@@ -214,7 +231,8 @@ pub(crate) fn fits(template: &str, key: &Key) -> Option<bool> {
 }
 
 /// Returns the parts of a template, such as `user_id` of `user:{user_id}`.
-pub(crate) fn parts(template: &str) -> Vec<&str> {
+#[must_use]
+pub fn parts(template: &str) -> Vec<&str> {
     let part = |piece| match piece {
         Ok(Piece::Value { expression, .. }) => Some(expression),
         _ => None,

@@ -13,14 +13,19 @@ const MAX_SEARCH: Duration = Duration::from_millis(500);
 
 /// A line of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DiffLine<'t> {
+pub enum DiffLine<'t> {
     /// The places of the lines that follow: first line and number of lines, of both texts.
     Hunk {
+        /// The first line and the number of lines of the old text.
         old: (usize, usize),
+        /// The first line and the number of lines of the new text.
         new: (usize, usize),
     },
+    /// A line of both texts.
     Same(&'t str),
+    /// A line of the old text.
     Removed(&'t str),
+    /// A line of the new text.
     Added(&'t str),
     /// The line above has no newline.
     NoNewline,
@@ -29,7 +34,8 @@ pub(super) enum DiffLine<'t> {
 /// Returns the changed lines with those around them, without their ends. Empty if the texts are equal.
 ///
 /// A carriage return is a part of its line, unless all lines of both texts have one.
-pub(super) fn diff<'t>(old: &'t str, new: &'t str) -> Vec<DiffLine<'t>> {
+#[must_use]
+pub fn diff<'t>(old: &'t str, new: &'t str) -> Vec<DiffLine<'t>> {
     let has_crlf = |text: &str| text.matches('\n').count() == text.matches("\r\n").count();
     let end = if has_crlf(old) && has_crlf(new) { "\r\n" } else { "\n" };
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());

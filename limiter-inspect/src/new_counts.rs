@@ -3,19 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rate_limited::Limit;
-use toml_edit::{Item, TableLike};
+use toml_edit::{DocumentMut, Item, TableLike};
 
-use super::rule_edit::{LimitText, OverrideKeys, limits, overrides};
-use super::rule_text::RuleText;
-use crate::duration_text;
-use crate::output::visible;
+use crate::duration_text::write_duration;
+use crate::rule_settings::{LimitText, OverrideKeys, limits, overrides};
 
 /// A rule whose counts begin anew when a text replaces another one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NewCounts {
-    pub(super) message: String,
+pub struct NewCounts {
+    /// The sentence about it.
+    pub message: String,
     /// Returns `false` if it depends on the limits in the source of a program.
-    pub(super) is_certain: bool,
+    pub is_certain: bool,
 }
 
 /// The counters of a rule, apart from its keys. `None` is that of the source.
@@ -27,19 +26,35 @@ struct Counters {
 }
 
 /// Returns the rules whose counts begin anew. Of a rule that the old text lacks nothing is known.
-pub(super) fn find(old: &RuleText, new: &RuleText) -> Vec<NewCounts> {
-    let mut names: Vec<&str> = new.rules().into_iter().map(|(name, _)| name).collect();
-    names.retain(|name| old.rule(name).is_some());
-    names.extend(old.rules().into_iter().map(|(name, _)| name).filter(|name| new.rule(name).is_none()));
-    let of_rules = names.into_iter().filter_map(|name| of_rule(name, old.rule(name), new.rule(name)));
-    let of_plans = new.plans().into_iter().filter_map(|(name, plan)| {
-        let old = old.plan(name)?;
+#[must_use]
+pub fn new_counts(old: &DocumentMut, new: &DocumentMut) -> Vec<NewCounts> {
+    let (old_rules, new_rules) = (tables(old, "rules"), tables(new, "rules"));
+    let mut names: Vec<&str> = new_rules.iter().map(|(name, _)| *name).collect();
+    names.retain(|name| settings(&old_rules, name).is_some());
+    names.extend(old_rules.iter().map(|(name, _)| *name).filter(|name| settings(&new_rules, name).is_none()));
+    let of_rules =
+        names.into_iter().filter_map(|name| of_rule(name, settings(&old_rules, name), settings(&new_rules, name)));
+    let old_plans = tables(old, "plans");
+    let of_plans = tables(new, "plans").into_iter().filter_map(|(name, plan)| {
+        let old = settings(&old_plans, name)?;
         of_rule(&format!("plan {name}"), Some(old), Some(plan))
     });
     let mut found: Vec<_> = of_rules.chain(of_plans).collect();
     // Those that need a confirmation first.
     found.sort_by_key(|counts| !counts.is_certain);
     found
+}
+
+type NamedTable<'t> = (&'t str, &'t dyn TableLike);
+
+/// Returns the tables below one at the top, in the order of the text.
+fn tables<'t>(document: &'t DocumentMut, name: &str) -> Vec<NamedTable<'t>> {
+    let tables = document.get(name).and_then(Item::as_table_like).into_iter().flat_map(TableLike::iter);
+    tables.filter_map(|(name, table)| Some((name, table.as_table_like()?))).collect()
+}
+
+fn settings<'t>(tables: &[NamedTable<'t>], name: &str) -> Option<&'t dyn TableLike> {
+    tables.iter().find(|(other, _)| *other == name).map(|(_, table)| *table)
 }
 
 fn of_rule(name: &str, old: Option<&dyn TableLike>, new: Option<&dyn TableLike>) -> Option<NewCounts> {
@@ -66,7 +81,9 @@ fn counters_of_overrides(rule: Option<&dyn TableLike>) -> BTreeMap<OverrideKeys,
 }
 
 fn message(name: &str, keys: &str, change: &str, is_certain: bool) -> String {
-    let name = visible(name);
+    let escape =
+        |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    let name: String = name.chars().map(escape).collect();
     if is_certain {
         format!("`{name}` starts new counts{keys}, so each key has its full quota again: {change}")
     } else {
@@ -97,9 +114,8 @@ fn change(old: &Counters, new: &Counters) -> Option<(String, bool)> {
     let added: Vec<_> = new.limits.difference(&old.limits).collect();
     let removed: Vec<_> = old.limits.difference(&new.limits).collect();
     let (_, window, _) = added.first()?;
-    let write = |millis: u128| {
-        duration_text::write(std::time::Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
-    };
+    let write =
+        |millis: u128| write_duration(std::time::Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)));
     let windows = |limits: &BTreeSet<(Option<String>, u128, Option<String>)>| -> BTreeSet<u128> {
         limits.iter().map(|(_, window, _)| *window).collect()
     };
@@ -165,8 +181,8 @@ mod tests {
     use super::*;
 
     fn found(old: &str, new: &str) -> Vec<(String, bool)> {
-        let parse = |text: &str| RuleText::parse(text).expect("valid");
-        let found = find(&parse(old), &parse(new)).into_iter();
+        let parse = |text: &str| text.parse().expect("valid");
+        let found = new_counts(&parse(old), &parse(new)).into_iter();
         found.map(|NewCounts { message, is_certain }| (message, is_certain)).collect()
     }
 

@@ -1,0 +1,28 @@
+//! Readings of the limiters that share a store, for the command `limiter` and the dashboard of `rate-limited`. Use it through
+//! these: its API changes with each release.
+
+mod time_text;
+mod duration_text;
+mod key_pieces;
+mod fleet;
+mod activity_sums;
+mod denials;
+mod rules_alone;
+mod key_report;
+mod line_diff;
+mod rule_settings;
+mod new_counts;
+mod validity;
+
+pub use activity_sums::{ActivitySums, CountOf, KeySum, RATES, RuleSum, rule_names};
+pub use denials::{denial_json, denials_of_key};
+pub use duration_text::write_duration;
+pub use fleet::{Fleet, LiveLimits, LiveRule, fits, parts, place};
+pub use key_pieces::{texts_and_parts, without_escapes};
+pub use key_report::{KeyProblem, KeyQuestion, KeyReport, KeyState, RulesVersions, limit_json, limit_text, millis};
+pub use line_diff::{DiffLine, diff};
+pub use new_counts::{NewCounts, new_counts};
+pub use rule_settings::{LimitText, OVERRIDE, OverrideKeys, limits, overrides, shared_count};
+pub use rules_alone::{RuleOutline, outline, rules_alone, stated_keys};
+pub use time_text::rfc3339;
+pub use validity::{FILE_SETTINGS, MAX_TEXT_BYTES, check_text, file_setting, place_in_text};
