@@ -62,3 +62,35 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedWrites<S> {
         self.timed(context, AsyncWrite::poll_shutdown)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    const MAX_STALL: Duration = Duration::from_secs(20);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_fails_when_its_reader_takes_nothing() {
+        let (near, _far) = duplex(8);
+        let (mut stream, began) = (TimedWrites::new(near, MAX_STALL), Instant::now());
+        let error = stream.write_all(&[0; 64]).await.expect_err("no reader");
+        assert_eq!((error.kind(), began.elapsed().as_secs()), (io::ErrorKind::TimedOut, 20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_to_a_slow_reader_ends() {
+        let (near, mut far) = duplex(8);
+        let mut stream = TimedWrites::new(near, MAX_STALL);
+        let reader = tokio::spawn(async move {
+            let mut taken = [0; 8];
+            for _ in 0..8 {
+                sleep(MAX_STALL / 2).await;
+                far.read_exact(&mut taken).await.expect("bytes");
+            }
+        });
+        stream.write_all(&[0; 64]).await.expect("the reader takes some each time");
+        reader.await.expect("no panic");
+    }
+}
