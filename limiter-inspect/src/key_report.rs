@@ -353,12 +353,15 @@ fn is_bucket(limit: &Limit) -> bool {
     matches!(limit.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// Returns a limit for people: its text, with its algorithm if that text lacks it, and the burst of a bucket.
+/// Returns a limit for people: its text, with its algorithm if that text lacks it, and a bucket's burst that is not its
+/// default.
 #[must_use]
 pub fn limit_text(limit: &Limit) -> String {
     match limit.algorithm() {
         Algorithm::SlidingWindow | Algorithm::Concurrent | Algorithm::Calendar => limit.to_string(),
-        algorithm if is_bucket(limit) => format!("{limit} {algorithm}, burst {}", limit.burst()),
+        algorithm if is_bucket(limit) && limit.burst() != limit.max() => {
+            format!("{limit} {algorithm}, burst {}", limit.burst())
+        }
         algorithm => format!("{limit} {algorithm}"),
     }
 }

@@ -45,7 +45,7 @@ fn why_shows_each_rule_that_fits_a_key_with_its_use_and_the_next_call() {
     let text = limiter(&url, &["why", "user:@42"]).ok();
     let rows: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["user:@42"]);
-    assert_eq!(rows[2], ["bucket", "3/h", "file", "enforce", "0", "3", "now", "5"], "{text}");
+    assert_eq!(rows[2], ["bucket", "3/h", "token_bucket", "file", "enforce", "0", "3", "now", "5"], "{text}");
     let shared = ["user:{user_id}", "4/h", "shared", "enforce", "3", "1", "now", "5"];
     assert_eq!(rows[3], shared, "{text}");
     assert!(text.contains("version 2 is published; limiters follow none in 1 (web-0 (10)); 1 in 4\n"), "{text}");
@@ -232,6 +232,38 @@ fn why_shows_what_is_in_force_in_the_limiters_whatever_level_it_comes_from() {
     // Nobody follows the shared rules, so they are in force nowhere.
     limiter(&url, &["rules", "set", "off", "--mode", "deny", "--wait", "0s"]).ok();
     assert_eq!(mode("off:@1"), json!("off"));
+}
+
+#[test]
+fn why_of_a_key_that_no_rule_makes_shows_the_templates() {
+    let server = server();
+    let url = server.url();
+    write(&server, INVENTORY, &["-"]);
+    let text = limiter(&url, &["why", "user:42"]).ok();
+    assert!(
+        text.contains("fits this key: their keys are `api:{ip:/32/64}`, `getId`, `user:{id}`, `user:{user_id}`"),
+        "{text}"
+    );
+    let other = ["why", "getId", "--rule", "user:{user_id}"];
+    limiter(&url, &other).failed(2, "got `user:{user_id}`, whose keys are `user:{user_id}`");
+}
+
+#[test]
+fn why_counts_an_override_of_a_bucket_with_its_burst_and_its_followers() {
+    let server = server();
+    let url = server.url();
+    let inventory = INVENTORY.replace(r#""algorithm":"token_bucket""#, r#""algorithm":"token_bucket","burst":9"#);
+    write(&server, &inventory, &["-", "1", "0"]);
+    limiter(&url, &["rules", "set", "bucket", "--match", "id=42", "20/h", "--wait", "0s"]).ok();
+    let rule = |key: &str| limiter(&url, &["why", key, "--rule", "bucket", "--json"]).json()["rules"][0].clone();
+    let of_override = rule("user:@42");
+    assert_eq!(of_override["limits"][0]["burst"], json!(9), "{of_override}");
+    assert_eq!((&of_override["origin"], &of_override["limiters"]), (&json!("an override"), &json!(1)), "{of_override}");
+    assert_eq!(rule("user:@43")["limiters"], json!(3));
+    limiter(&url, &["rules", "set", "bucket", "--match", "id=13", "--mode", "deny", "--wait", "0s"]).ok();
+    write(&server, &inventory, &["-", "2", "2"]);
+    let blocked = rule("user:@13");
+    assert_eq!((&blocked["origin"], &blocked["limiters"]), (&json!("an override"), &json!(2)), "{blocked}");
 }
 
 #[test]
