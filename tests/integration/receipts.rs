@@ -273,7 +273,10 @@ async fn a_use_that_fails_can_be_repeated() {
     let (key, limit) = (key("a"), limit("10/1h"));
     let allowed = take(&one, &key, &limit, 5).await;
     let receipt = receipt(&one, &key, &allowed);
-    drop(crate::support::poll_once(vec![Box::pin(other.settle_receipt(&key, &receipt, 8))]).await);
+    let mut dropped = Box::pin(other.settle_receipt(&key, &receipt, 8));
+    // On a busy machine the reply may be there after the first poll.
+    let _ = std::future::poll_fn(|context| std::task::Poll::Ready(dropped.as_mut().poll(context).is_ready())).await;
+    drop(dropped);
     let again = one.settle_receipt(&key, &receipt, 8).await;
     assert!(again.is_ok() || kind(again) == Some(ErrorKind::Settled));
     eventually("counted", async || left(&one, &key, &limit).await == 2).await;
