@@ -176,7 +176,7 @@ impl Presence {
 }
 
 /// Writes heartbeats for ever. The next one is due after the reply to the last one, and sooner once the limiter follows
-/// another version of the shared rules.
+/// another version of the shared rules, or the server is connected again.
 async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
     let began = Instant::now();
     // The instances of a fleet may start at once.
@@ -188,8 +188,7 @@ async fn beat(heartbeat: Rc<Heartbeat>, options: PresenceOptions) {
     sleep_until(began + first).await;
     loop {
         heartbeat.write().await;
-        pause(random_between(interval - spread, interval + spread), spread, || heartbeat.follows_another_version())
-            .await;
+        pause(random_between(interval - spread, interval + spread), spread, || heartbeat.is_due()).await;
     }
 }
 

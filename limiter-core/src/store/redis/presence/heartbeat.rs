@@ -18,6 +18,7 @@ use super::{FollowedVersion, InventorySource};
 use crate::TARGET;
 use crate::instances::{CounterFamilies, LiveCounts};
 use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::health::HealthBoard;
 
 /// The script of a heartbeat.
@@ -40,6 +41,8 @@ pub(super) struct Heartbeat {
     known_digest: RefCell<Option<((u64, usize), String)>>,
     /// The version of the shared rules in the last heartbeat.
     written_version: Cell<Option<u64>>,
+    /// The connection of the last heartbeat.
+    written_on: RefCell<Option<ServerConnection>>,
     /// What the last heartbeat has written, or may have.
     written: RefCell<Option<WrittenMember>>,
 }
@@ -71,12 +74,14 @@ impl Heartbeat {
             heard,
             known_digest: RefCell::default(),
             written_version: Cell::default(),
+            written_on: RefCell::default(),
             written: RefCell::default(),
         }
     }
 
     /// Writes a heartbeat, if the server is connected and has not refused one on this connection.
     pub(super) async fn write(&self) {
+        self.written_on.replace(self.script.server.connected().map(|(_, connection)| connection));
         let Some(node) = self.script.usable_node() else {
             // A heartbeat that is not written is not due sooner.
             return self.written_version.set((self.followed_version)());
@@ -124,9 +129,14 @@ impl Heartbeat {
         true
     }
 
-    /// Returns whether the limiter follows another version of the shared rules than the last heartbeat says.
-    pub(super) fn follows_another_version(&self) -> bool {
-        self.written_version.get() != (self.followed_version)()
+    /// Returns whether a heartbeat is due at once: the limiter follows another version of the shared rules than the last one
+    /// says, or the server is connected again, which may have lost it.
+    pub(super) fn is_due(&self) -> bool {
+        let has_reconnected = || {
+            let (now, written_on) = (self.script.server.connected(), self.written_on.borrow());
+            now.is_some_and(|(_, now)| written_on.as_ref().is_none_or(|written_on| !written_on.is_same(&now)))
+        };
+        self.written_version.get() != (self.followed_version)() || has_reconnected()
     }
 
     /// Removes the instance, if a heartbeat was written.
