@@ -169,7 +169,7 @@ impl Observers {
     }
 
     /// Reports a denial.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn denied(&self, context: DecisionContext<'_>, denied: &Denied) {
         record_denied(context, denied, CallOutcome::Denied);
         if let Some(activity) = &self.activity {
