@@ -364,7 +364,7 @@ impl Builder {
     /// Returns whether the limiter writes no heartbeats.
     fn is_silent(&self) -> bool {
         #[cfg(feature = "redis")]
-        return !self.writes_heartbeats();
+        return self.redis.is_silent();
         #[cfg(not(feature = "redis"))]
         true
     }

@@ -1,9 +1,9 @@
 //! The number of limiters that share each limit while the store is away: a number of the program's, or that of the limiters
 //! that live.
 //!
-//! The replies to heartbeats state how many limiters have each inventory of rules. A limit is shared by those whose inventory can make its
-//! key with its algorithm and window, and a key that no own rule makes by all of the prefix. So limiters of other programs on
-//! one prefix do not cut the shares.
+//! The replies to heartbeats state how many limiters have each inventory of rules. A limit is shared by those whose
+//! inventory can make its key with its algorithm and window, and a key that no own rule makes by all of the prefix. So
+//! limiters of other programs on one prefix do not cut the shares.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -233,6 +233,10 @@ impl Builder {
 }
 
 impl RedisOptions {
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
     /// The secret of the names of keys.
     ///
     /// # Errors
@@ -311,11 +315,6 @@ impl fmt::Debug for RedisOptions {
 // The store of a limiter, and its start.
 
 impl Builder {
-    /// Returns whether a limiter on Redis writes heartbeats.
-    pub(super) fn writes_heartbeats(&self) -> bool {
-        !self.redis.is_silent
-    }
-
     /// The usual time between two heartbeats.
     pub(super) fn heartbeat_interval(&self) -> Duration {
         self.redis.heartbeat_interval.unwrap_or(HEARTBEAT_INTERVAL)
@@ -328,7 +327,7 @@ impl Builder {
         activity: Option<&Arc<Recorder>>,
         instances: Instances,
     ) -> PresenceOptions {
-        let inventory = if self.writes_heartbeats() { Some(Arc::new(rules.inventory()) as _) } else { None };
+        let inventory = if self.redis.is_silent { None } else { Some(Arc::new(rules.inventory()) as _) };
         let activity = activity.map(|activity| Arc::clone(activity) as _);
         PresenceOptions::new(inventory, self.heartbeat_interval(), instances).with_activity(activity)
     }

@@ -43,7 +43,6 @@ impl SlotOutbox for FailingOutbox {
 
 #[cfg(all(test, feature = "test-util", not(limiter_loom)))]
 mod tests {
-
     use super::*;
     use crate::clock::ManualClock;
     use crate::concurrency::{QueuedOutcome, SharedSlots, SlotClaim, SlotOptions, SlotTable};
@@ -63,5 +62,19 @@ mod tests {
             assert!(matches!(crate::run::block_on(queued), QueuedOutcome::Failed(_)));
             manual.advance(Duration::from_secs(1));
         }
+    }
+
+    /// This process knows of no failure when the call is decided by the share.
+    #[test]
+    fn a_share_is_that_of_the_instances_also_long_after_a_failure() {
+        let manual = ManualClock::new();
+        let clock = Clock::Manual(manual.clone());
+        let outbox = FailingOutbox { error: Error::new(ErrorKind::Unavailable, "no"), clock: clock.clone() };
+        let store = SharedSlots::new(Box::new(outbox), SlotOptions::default(), None, Instances::set(2));
+        let slots = SlotTable::new(clock, Some(store)).slots_of(&Key::new("a"));
+        manual.advance(Duration::from_secs(3_600));
+        assert!(slots.enter(4, SlotClaim::ONE).is_none(), "the store must be asked");
+        let held: Vec<_> = std::iter::from_fn(|| slots.enter_by_share(1)).take(4).collect();
+        assert_eq!(held.len(), 2, "half of four");
     }
 }

@@ -163,14 +163,9 @@ impl SlotGrant {
         self.held == 0 && self.in_flight.is_none() && !self.has_mark
     }
 
-    /// Sets the number of instances that have a share each, for calls by shares from now on.
+    /// Sets the number of instances that have a share each.
     pub(super) fn set_instances(&mut self, instances: NonZeroU32) {
         self.instances = instances;
-    }
-
-    /// Returns whether the store may not know of calls of other processes.
-    pub(super) fn is_unsure(&self, now: Moment) -> bool {
-        now < self.unsure_until
     }
 
     /// The slots of this process while the store fails: its share, at least one.
@@ -193,7 +188,7 @@ impl SlotGrant {
     /// calls that others run, this process's share is a limit of calls by shares too.
     pub(super) fn allows(&self, now: Moment, max: u16, running: u32, is_by_share: bool) -> bool {
         let is_within_share = || !is_by_share || running <= self.standby_share(max);
-        running <= self.allow && now < self.end && (!self.is_unsure(now) || is_within_share())
+        running <= self.allow && now < self.end && (now >= self.unsure_until || is_within_share())
     }
 
     /// Notes the start of a call, and returns the generation of its slots.

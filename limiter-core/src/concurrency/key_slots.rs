@@ -114,10 +114,10 @@ impl<C> KeySlots<C> {
         (self.queue.is_empty() && self.may_start(now, claim)).then(|| self.start(now, claim.cost))
     }
 
-    /// Sets the number of instances that have a share each, while the store may not know of calls of others.
-    pub(crate) fn set_instances(&mut self, now: Moment, instances: impl FnOnce() -> NonZeroU32) {
-        if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_unsure(now)) {
-            grant.set_instances(instances());
+    /// Sets the number of instances that have a share each while the store fails.
+    pub(crate) fn set_instances(&mut self, instances: NonZeroU32) {
+        if let Some(grant) = &mut self.grant {
+            grant.set_instances(instances);
         }
     }
 

@@ -148,6 +148,9 @@ impl SharedSlots {
 
     /// The instances that have a share each of the slots of a key.
     fn instances_of(&self, key: &Key) -> NonZeroU32 {
+        if self.instances.is_one() {
+            return NonZeroU32::MIN;
+        }
         // The number of slots does not matter.
         Limit::concurrent(1).map_or(NonZeroU32::MIN, |limit| self.instances.sharing(key, &limit))
     }
@@ -271,7 +274,8 @@ impl SlotsOfKey {
         let now = self.terms.now();
         let (mut state, mut outcomes) = (lock(&self.state), Vec::new());
         if let Some(store) = &self.terms.store {
-            state.slots.set_instances(now, || store.instances_of(&self.key));
+            // Before each change: it may find out that the store has failed, and start calls by shares.
+            state.slots.set_instances(store.instances_of(&self.key));
         }
         let changed = change(&mut state.slots, now, &mut outcomes);
         self.order_look(now, state);

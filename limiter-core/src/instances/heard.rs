@@ -54,9 +54,10 @@ impl HeardInstances {
         u32::try_from(self.most.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// Sets the counters of this limiter's own rules.
-    pub(crate) fn set_own(&self, own: CounterFamilies) {
+    /// Sets the counters of this limiter's own rules, and those of its inventory.
+    pub(crate) fn set_own(&self, inventory: &str, own: CounterFamilies) {
         let mut state = write(&self.state);
+        state.of_inventories.insert(inventory.to_owned(), own.clone());
         state.own = own;
         state.computed.clear();
     }

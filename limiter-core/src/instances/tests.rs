@@ -35,7 +35,7 @@ fn a_limit_is_shared_by_the_limiters_that_can_count_its_key() {
     let own = counters(&[("search", Some("user:{user_id}"), Some("5/10s")), ("mail", None, Some("5/10s"))]);
     let instances = live(1);
     let heard = instances.heard();
-    heard.set_own(own.clone());
+    heard.set_own("own", own.clone());
     heard.hear(counts(&[("shops", 3), ("mailers", 50), ("named", 2), ("unread", 1)]), Duration::ZERO);
     assert_eq!(instances.sharing(&user(), &limit("5/10s")).get(), 56, "nothing is read");
     heard.set_counters("shops", own);
@@ -66,7 +66,7 @@ fn a_limit_is_shared_by_the_limiters_that_can_count_its_key() {
 fn a_key_of_a_rule_with_limits_for_some_calls_is_of_each_window() {
     let instances = live(1);
     let own = counters(&[("search", Some("user:{user_id}"), Some("5/10s")), ("search", Some("user:{user_id}"), None)]);
-    instances.heard().set_own(own.clone());
+    instances.heard().set_own("own", own.clone());
     instances.heard().hear(counts(&[("shops", 3), ("mailers", 50)]), Duration::ZERO);
     instances.heard().set_counters("shops", own);
     instances.heard().set_counters("mailers", counters(&[("mail", Some("mail:{to}"), None)]));
@@ -78,7 +78,7 @@ fn a_key_of_a_rule_with_limits_for_some_calls_is_of_each_window() {
 #[test]
 fn limiters_with_another_window_of_the_same_rule_count() {
     let instances = live(1);
-    instances.heard().set_own(counters(&[("search", Some("user:{user_id}"), Some("5/1m"))]));
+    instances.heard().set_own("own", counters(&[("search", Some("user:{user_id}"), Some("5/1m"))]));
     instances.heard().hear(counts(&[("before", 9), ("after", 1)]), Duration::ZERO);
     instances.heard().set_counters("before", counters(&[("search", Some("user:{user_id}"), Some("5/10s"))]));
     instances.heard().set_counters("after", counters(&[("search", Some("user:{user_id}"), Some("5/1m"))]));

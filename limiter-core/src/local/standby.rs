@@ -29,8 +29,9 @@ mod part;
 /// windows follow the server's clock. Its `remaining`, `retry_after` and `reset_after` for them are those of the log.
 ///
 /// If several instances share a limit, each standby limiter grants at most its share, so that together they stay within
-/// the limit. After the failure of a call alone, beside a server that is well, it checks the whole limit. Nothing is written back to the store. The mirror stamps a permit when the store's reply arrives, so its
-/// stamp is never older than the store's.
+/// the limit. After the failure of a call alone, beside a server that is well, it checks the whole limit. Nothing is
+/// written back to the store. The mirror stamps a permit when the store's reply arrives, so its stamp is never older than
+/// the store's.
 #[derive(Debug)]
 pub(crate) struct Standby {
     mirror: MemoryStore,

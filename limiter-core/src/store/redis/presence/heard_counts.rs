@@ -1,6 +1,6 @@
 //! The numbers of limiters that the replies to heartbeats have.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use redis::Value;
@@ -18,20 +18,17 @@ pub(super) struct HeardCounts {
     server: Rc<LiveServer>,
     instances: Instances,
     heard_at: Cell<Option<Instant>>,
-    /// The digest of the own inventory, with its counters.
-    own: RefCell<Option<(String, CounterFamilies)>>,
 }
 
 impl HeardCounts {
     pub(super) fn new(server: Rc<LiveServer>, instances: Instances) -> Self {
-        Self { server, instances, heard_at: Cell::default(), own: RefCell::default() }
+        Self { server, instances, heard_at: Cell::default() }
     }
 
     /// Sets the own inventory.
     pub(super) fn set_own(&self, digest: &str, counters: CounterFamilies) {
         if self.instances.is_live() {
-            self.instances.heard().set_own(counters.clone());
-            self.own.replace(Some((digest.to_owned(), counters)));
+            self.instances.heard().set_own(digest, counters);
         }
     }
 
@@ -49,12 +46,7 @@ impl HeardCounts {
             return;
         }
         for inventory in heard.unread().into_iter().take(MAX_READ) {
-            let own = self.own.borrow().as_ref().filter(|(digest, _)| *digest == inventory).cloned();
-            let counters = match own {
-                Some((_, counters)) => Some(counters),
-                None => self.read(&inventory).await,
-            };
-            if let Some(counters) = counters {
+            if let Some(counters) = self.read(&inventory).await {
                 heard.set_counters(&inventory, counters);
             }
         }
