@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 use limiter_testkit::{Cluster, RedisServer, Reply, slot_of, unique};
@@ -62,6 +65,25 @@ async fn limiters_that_live_are_listed_and_one_that_is_dropped_is_not() {
         live_keys(server, &prefix).iter().all(|key| key.contains(":inventory:"))
     })
     .await;
+}
+
+/// A limiter that connects later would be listed later.
+#[tokio::test]
+async fn an_examiner_writes_no_heartbeats_and_calls_no_observer() {
+    let (url, prefix) = (RedisServer::shared().url(), unique("live"));
+    let observed = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&observed);
+    let program = builder(&url, &prefix).on_denied(move |_| _ = count.fetch_add(1, SeqCst)).connect();
+    let program = program.await.expect("connects");
+    let examiner = program.examiner(RuleSet::new()).expect("valid");
+    let (key, one) = (key("examined"), limit("1/h"));
+    assert!(program.check(&key, &one).await.expect("answers").is_allowed());
+    assert!(examiner.check(&key, &one).await.expect("answers").is_denied(), "of the same store");
+    let later = connect(url, &prefix).await;
+    assert_eq!(eventually_lists(&later, 2).await.len(), 2);
+    assert!(program.check(&key, &one).await.expect("answers").is_denied());
+    eventually("a report", async || observed.load(SeqCst) > 0).await;
+    assert_eq!((observed.load(SeqCst), instances(&later).await.len()), (1, 2));
 }
 
 #[tokio::test]

@@ -13,10 +13,11 @@ use crate::decision::receipt::LimiterId;
 use crate::guard::{Guard, RemoteStore};
 use crate::instances::Instances;
 use crate::limiter::wait_queue::WaitQueues;
-use crate::limiter::{Backend, Inside};
+use crate::limiter::{Backend, Inside, MadeFor};
 use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
+use crate::observer::Observers;
 use crate::overflow::Overflows;
 use crate::receipt::book::ReceiptBook;
 use crate::rule::{CallDefaults, Mode, RuleTable};
@@ -57,21 +58,21 @@ impl Recipe {
         let rules = rules.with_defaults(CallDefaults { options: options.options, is_guarded });
         // They are in the table.
         let options = Builder { rules: RuleSet::default(), declared: BTreeSet::new(), ..options };
-        let limiter = Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, Vec::new()));
+        let limiter = Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, MadeFor::Program));
         if is_guarded {
             metrics::show_stores();
         }
         limiter
     }
 
-    /// Makes what the limiter has in this process. A store on Redis starts at its first call. `parents` are the ids of the
-    /// limiter in the parents of this process.
-    fn inside(self: Arc<Self>, rules: RuleTable, parents: Vec<LimiterId>) -> Inside {
-        let instances = self.options.new_instances();
-        let activity = self.options.activity.clone().map(Recorder::start);
-        let (backend, overflows) = self.backend(&rules, activity.as_ref(), !parents.is_empty(), &instances);
+    /// Makes what a limiter has in this process. A store on Redis starts at its first call.
+    fn inside(self: Arc<Self>, rules: RuleTable, made_for: MadeFor) -> Inside {
         let Builder { ref observers, exposes_keys, ref clock, .. } = self.options;
-        let mut observers = observers.clone();
+        let is_examiner = matches!(made_for, MadeFor::Examiner);
+        let activity = if is_examiner { None } else { self.options.activity.clone().map(Recorder::start) };
+        let instances = self.options.new_instances(is_examiner);
+        let (backend, overflows) = self.backend(&rules, activity.as_ref(), &made_for, &instances);
+        let mut observers = if is_examiner { Observers::default() } else { observers.clone() };
         observers.attach_overflow(overflows);
         observers.attach_rules(rules.logged_limits());
         observers.attach_activity(activity);
@@ -83,7 +84,7 @@ impl Recipe {
             #[cfg(all(feature = "rules", feature = "redis"))]
             shared_rules: OnceLock::new(),
             observers,
-            exposes_keys,
+            exposes_keys: exposes_keys || is_examiner,
             clock: clock.clone(),
             queues: WaitQueues::new(clock.clone(), backend.is_shared()),
             open_calls: OnceLock::new(),
@@ -91,11 +92,14 @@ impl Recipe {
             slot_options: self.options.slots.clone(),
             instances,
             limiter_id: LimiterId::next(),
-            parents,
+            parents: match made_for {
+                MadeFor::Child(parents) => parents,
+                MadeFor::Program | MadeFor::Examiner => Vec::new(),
+            },
             built_at: SystemTime::now(),
             receipts: self.receipt_book(),
             backend,
-            remake: Box::new(move |rules, parents| Arc::clone(&self).inside(rules, parents)),
+            remake: Box::new(move |rules, made_for| Arc::clone(&self).inside(rules, made_for)),
         }
     }
 
@@ -117,10 +121,10 @@ impl Recipe {
         #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "of the stream"))] activity: Option<
             &Arc<Recorder>,
         >,
-        is_in_child: bool,
+        made_for: &MadeFor,
         instances: &Instances,
     ) -> (Backend, Arc<Overflows>) {
-        let options = &self.options;
+        let (options, is_in_child) = (&self.options, matches!(made_for, MadeFor::Child(_)));
         let memory = || MemoryStore::new(options.max_keys, options.clock.clone(), Source::Store);
         match &self.store {
             StoreRecipe::Memory => {
@@ -142,7 +146,8 @@ impl Recipe {
             }
             #[cfg(feature = "redis")]
             StoreRecipe::Redis(endpoint, secret) => {
-                let presence = options.presence_options(rules, activity, instances.clone());
+                let is_examiner = matches!(made_for, MadeFor::Examiner);
+                let presence = options.presence_options(rules, activity, instances.clone(), is_examiner);
                 options.redis_backend(endpoint, secret.as_ref(), presence, is_in_child)
             }
         }
@@ -209,13 +214,14 @@ impl Builder {
         Recipe::limiter(self, StoreRecipe::Slow(delay), rules)
     }
 
-    /// The instances that share each limit, of which nothing was heard yet.
-    fn new_instances(&self) -> Instances {
+    /// The instances that share each limit, of which nothing was heard yet. An examiner, which writes no heartbeats, hears of
+    /// none.
+    fn new_instances(&self, is_examiner: bool) -> Instances {
         #[cfg(feature = "redis")]
         let interval = self.heartbeat_interval();
         #[cfg(not(feature = "redis"))]
         let interval = crate::instances::HEARTBEAT_INTERVAL;
-        Instances::new(self.instances.setting(self.is_silent()), interval)
+        Instances::new(self.instances.setting(self.is_silent() || is_examiner), interval)
     }
 
     /// The options of the local state beside a store with this number of slots.

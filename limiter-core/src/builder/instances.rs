@@ -97,13 +97,15 @@ impl InstancesOptions {
                 "`instances_at_least` must be at least 1, got 0: leave it out for the default of 1".to_owned(),
             );
         }
-        if is_silent && number.is_none() && (is_live || at_least.is_some()) {
-            return Some(
-                "the live instances must be counted by heartbeats, got `presence(false)`: remove it, or write `instances`"
-                    .to_owned(),
-            );
+        if !is_silent || number.is_some() {
+            return None;
         }
-        None
+        let option = match (is_live, at_least) {
+            (_, Some(_)) => "`instances_at_least`",
+            (true, None) => "`instances_live`",
+            (false, None) => return None,
+        };
+        Some(format!("{option} must be used with heartbeats, got `presence(false)`: remove it, or write `instances`"))
     }
 
     /// The setting of a limiter on a store that several share.

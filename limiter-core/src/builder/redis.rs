@@ -320,14 +320,16 @@ impl Builder {
         self.redis.heartbeat_interval.unwrap_or(HEARTBEAT_INTERVAL)
     }
 
-    /// The options of heartbeats and of the stream of activity.
+    /// The options of heartbeats, which an examiner does not write, and of the stream of activity.
     pub(super) fn presence_options(
         &self,
         rules: &RuleTable,
         activity: Option<&Arc<Recorder>>,
         instances: Instances,
+        is_examiner: bool,
     ) -> PresenceOptions {
-        let inventory = if self.redis.is_silent { None } else { Some(Arc::new(rules.inventory()) as _) };
+        let is_silent = self.redis.is_silent || is_examiner;
+        let inventory = if is_silent { None } else { Some(Arc::new(rules.inventory()) as _) };
         let activity = activity.map(|activity| Arc::clone(activity) as _);
         PresenceOptions::new(inventory, self.heartbeat_interval(), instances).with_activity(activity)
     }

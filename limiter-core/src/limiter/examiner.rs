@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, MadeFor};
 use crate::request::CallOptions;
 use crate::rule::{CallDefaults, RuleTable};
 use crate::{Error, ErrorKind, Mode, OnError, RuleSet};
@@ -16,7 +16,7 @@ impl Limiter {
     /// this project. Needs the feature `redis`.
     ///
     /// It connects at its first call, and each failure of the store is an error: no policy applies. Its decisions have their
-    /// keys. It is to live for a few seconds: a limiter of more than 10 s writes heartbeats.
+    /// keys. It writes neither heartbeats nor activity, and calls no observer of this limiter.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for rules that the builder would reject, and for a limiter in memory.
@@ -32,9 +32,7 @@ impl Limiter {
         table.check()?;
         let options = CallOptions { on_error: OnError::Raise, deadline: Some(DEADLINE), ..CallOptions::default() };
         let table = table.with_defaults(CallDefaults { options, is_guarded: true });
-        let mut examiner = (inside.remake)(table, vec![inside.limiter_id]);
-        examiner.exposes_keys = true;
-        Ok(Self::from_inside(examiner))
+        Ok(Self::from_inside((inside.remake)(table, MadeFor::Examiner)))
     }
 
     /// Returns the prefix of its keys. `None` for a limiter in memory. For the front ends of this project.

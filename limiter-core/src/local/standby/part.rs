@@ -1,7 +1,7 @@
 //! The part of each limit by which the standby limiter decides.
 
-use std::borrow::Cow;
 use std::num::NonZeroU32;
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::Standby;
@@ -67,7 +67,7 @@ impl Standby {
         decide: impl FnOnce(&[Request<'_>]) -> StoreReply,
     ) -> StoreReply {
         let parts = self.parts(part, requests);
-        if let Cow::Borrowed(requests) = parts {
+        if let Parts::Whole(requests) = parts {
             return decide(requests);
         }
         // A block holds here too. A denial by this instance's share begins none, and one by the whole limit does.
@@ -87,22 +87,42 @@ impl Standby {
     }
 
     /// The requests with this part of their limits.
-    pub(super) fn parts<'r, 'a>(&self, part: Part, requests: &'r [Request<'a>]) -> Cow<'r, [Request<'a>]> {
-        if self.instances.is_one() || !requests.iter().any(|request| part.applies_to(&request.limit)) {
-            return Cow::Borrowed(requests);
+    pub(super) fn parts<'r, 'a>(&self, part: Part, requests: &'r [Request<'a>]) -> Parts<'r, 'a> {
+        if self.instances.is_one() {
+            return Parts::Whole(requests);
         }
-        let instances = |request: &Request<'_>| match part.applies_to(&request.limit) {
-            true => self.instances.sharing(request.key, &request.limit),
-            false => NonZeroU32::MIN,
+        let share_of = |request: &Request<'a>| {
+            let applies = part.applies_to(&request.limit);
+            let instances = if applies { self.instances.sharing(request.key, &request.limit) } else { NonZeroU32::MIN };
+            (instances > NonZeroU32::MIN).then(|| Request { limit: request.limit.share_of(instances), ..*request })
         };
-        let of_each: Vec<_> = requests.iter().map(instances).collect();
-        if of_each.iter().all(|instances| *instances == NonZeroU32::MIN) {
-            return Cow::Borrowed(requests);
+        if let [request] = requests {
+            return share_of(request).map_or(Parts::Whole(requests), |share| Parts::One([share]));
         }
-        let share = |(request, instances): (&Request<'a>, NonZeroU32)| Request {
-            limit: request.limit.share_of(instances),
-            ..*request
+        let Some(first) = requests.iter().position(|request| share_of(request).is_some()) else {
+            return Parts::Whole(requests);
         };
-        requests.iter().zip(of_each).map(share).collect()
+        let of_rest = requests[first..].iter().map(|request| share_of(request).unwrap_or(*request));
+        Parts::Several(requests[..first].iter().copied().chain(of_rest).collect())
+    }
+}
+
+/// Requests with a part of their limits. One request, the usual number, allocates nothing.
+pub(super) enum Parts<'r, 'a> {
+    /// The whole limit of each.
+    Whole(&'r [Request<'a>]),
+    One([Request<'a>; 1]),
+    Several(Vec<Request<'a>>),
+}
+
+impl<'a> Deref for Parts<'_, 'a> {
+    type Target = [Request<'a>];
+
+    fn deref(&self) -> &[Request<'a>] {
+        match self {
+            Self::Whole(requests) => requests,
+            Self::One(request) => request,
+            Self::Several(requests) => requests,
+        }
     }
 }
