@@ -152,7 +152,7 @@ async fn silent_server_gets_each_call_once() {
 async fn default_policy_turns_failures_into_standby_decisions() {
     for reply in [Bytes("-OOM no\r\n"), Bytes("-WRONGTYPE no\r\n"), BytesThenClose(""), Never] {
         let server = FakeServer::with_script_reply(reply);
-        let limiter = Limiter::connect(&server.url()).await.expect("HELLO succeeds");
+        let limiter = server.limiter().connect().await.expect("HELLO succeeds");
         let decision = limiter.check(&key("a"), &limit("5/10s")).await.expect("a decision");
         let allowed = decision.into_result().expect("the standby limiter has five permits");
         assert_eq!((allowed.source(), allowed.remaining()), (Source::Standby, 4), "{reply:?}");

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use rate_limited::{Builder, Limiter};
+
 /// The reply to a script call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScriptReply {
@@ -156,6 +158,12 @@ impl FakeServer {
     /// Returns the number of script calls, or of requests for the master, so far.
     pub(crate) fn calls(&self) -> u64 {
         self.state.calls.load(Ordering::Relaxed)
+    }
+
+    /// A builder of a limiter on this server, without heartbeats: the server has one reply for every script, and with none
+    /// the next reply would be taken for theirs.
+    pub(crate) fn limiter(&self) -> Builder {
+        Limiter::builder().url(self.url()).presence(false)
     }
 
     /// Admits script calls from now on.

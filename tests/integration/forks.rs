@@ -356,7 +356,7 @@ fn fork_during_a_call_behind(lone_calls: u32) {
     use std::task::{Context, Poll, Waker};
 
     let server = FakeServer::with_script_reply(ScriptReply::Never);
-    let builder = Limiter::builder().url(server.url()).deadline(Duration::from_secs(60));
+    let builder = server.limiter().deadline(Duration::from_secs(60));
     let builder = builder.busy_poll(Duration::from_millis(1));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let limiter = runtime.block_on(builder.on_error(OnError::Raise).connect()).expect("a server");
@@ -388,7 +388,7 @@ fn call_with_a_shadow_rule_ends_in_the_child_by_its_policy() {
         runtime.block_on(future).expect("a server")
     };
     for (policy, allowed) in [(OnError::Open, true), (OnError::Closed, false), (OnError::Standby, false)] {
-        let builder = Limiter::builder().url(server.url()).deadline(Duration::from_secs(60)).on_error(policy);
+        let builder = server.limiter().deadline(Duration::from_secs(60)).on_error(policy);
         let builder = builder.rule("shadow", Rule::new().limit(limit).mode(Mode::Shadow));
         let limiter = block_on(std::pin::pin!(builder.connect()).as_mut());
         let rules = [("enforced", &key, &limit, 1), ("shadow", &key, &limit, 1)];

@@ -125,13 +125,8 @@ async fn reply_to_a_call_sets_the_state_at_once() {
     server.command(&["REPLICAOF", "NO", "ONE"]);
     wait_for(&limiter, HealthState::Up).await;
     let loading = FakeServer::with_script_reply(ScriptReply::Bytes("-LOADING Redis is loading the dataset\r\n"));
-    let limiter = Limiter::builder()
-        .url(loading.url())
-        .deadline(LONG_DEADLINE)
-        .on_error(OnError::Raise)
-        .connect()
-        .await
-        .expect("connects");
+    let builder = loading.limiter().deadline(LONG_DEADLINE).on_error(OnError::Raise);
+    let limiter = builder.connect().await.expect("connects");
     assert_eq!(error_kind(&limiter, "a").await, Some(ErrorKind::Loading));
     assert_eq!(limiter.health().state, HealthState::Loading);
     wait_for(&limiter, HealthState::Up).await;

@@ -20,7 +20,7 @@ macro_rules! poll {
 /// Returns a server that never replies to a call, and a limiter with `max` calls in flight at most.
 async fn silent_server(max: u32, options: impl FnOnce(Builder) -> Builder) -> (FakeServer, Limiter) {
     let server = FakeServer::with_script_reply(ScriptReply::Never);
-    let builder = Limiter::builder().url(server.url()).deadline(Duration::from_secs(60)).max_in_flight(max);
+    let builder = server.limiter().deadline(Duration::from_secs(60)).max_in_flight(max);
     let limiter = options(builder).connect().await.expect("connected");
     (server, limiter)
 }

@@ -82,7 +82,7 @@ async fn keys_repeated_by_a_server_are_redacted() {
         "*2\r\n:1000000000000000\r\n-ERR cannot store 'part-s3cret'\r\n",
     ] {
         let fake = FakeServer::with_script_reply(ScriptReply::Bytes(error_reply));
-        let builder = Limiter::builder().url(fake.url()).on_error(OnError::Raise);
+        let builder = fake.limiter().on_error(OnError::Raise);
         let limiter = builder.connect().await.expect("HELLO succeeds");
         let error = limiter.check(&secret_key(), &limit("5/10s")).await.expect_err(error_reply);
         assert!(!texts(&error).contains(SECRET), "{}", texts(&error));

@@ -57,7 +57,7 @@ async fn server_errors_are_escaped_and_shortened() {
     for reply in replies {
         let reply_start: String = reply.chars().take(40).collect();
         let fake = FakeServer::with_script_reply(ScriptReply::Bytes(reply.clone().leak()));
-        let builder = Limiter::builder().url(fake.url()).on_error(OnError::Raise);
+        let builder = fake.limiter().on_error(OnError::Raise);
         let limiter = builder.connect().await.expect("HELLO succeeds");
         let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err(&reply_start);
         assert_redacted(&error, 1);

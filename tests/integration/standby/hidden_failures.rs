@@ -54,7 +54,7 @@ async fn removed_foreign_value_gives_no_fresh_quota() {
 #[tokio::test]
 async fn proxy_with_an_unavailable_server_gives_no_fresh_quota() {
     let server = FakeServer::with_script_reply(ScriptReply::Bytes("-no upstream host\r\n"));
-    let limiter = Limiter::builder().url(server.url()).deadline(LONG_DEADLINE).connect().await.expect("connects");
+    let limiter = server.limiter().deadline(LONG_DEADLINE).connect().await.expect("connects");
     let before = admitted(&limiter).await;
     server.recover();
     assert_eq!((before, admitted(&limiter).await), (5, 0));
@@ -77,7 +77,7 @@ async fn server_replaced_behind_the_connection_gives_no_fresh_quota() {
 async fn server_that_reloads_its_data_gives_no_fresh_quota() {
     let server =
         FakeServer::with_script_reply(ScriptReply::Bytes("-LOADING Redis is loading the dataset in memory\r\n"));
-    let limiter = Limiter::builder().url(server.url()).deadline(LONG_DEADLINE).connect().await.expect("connects");
+    let limiter = server.limiter().deadline(LONG_DEADLINE).connect().await.expect("connects");
     server.recover();
     let before = admitted(&limiter).await;
     server.fail_again();
