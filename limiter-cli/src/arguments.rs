@@ -115,7 +115,11 @@ pub(crate) enum Subcommand {
 
 /// The arguments of `doctor`.
 #[derive(Args, Debug)]
-pub(crate) struct DoctorArguments {}
+pub(crate) struct DoctorArguments {
+    /// Check the permissions of an operator alone, who publishes rules and reads what limiters write
+    #[arg(long)]
+    pub(crate) operator: bool,
+}
 
 /// The arguments of `bench`.
 #[derive(Args, Debug)]

@@ -21,6 +21,7 @@ mod latency;
 mod memory;
 mod node;
 mod notices;
+mod operator;
 mod permissions;
 mod persistence;
 mod probe;
@@ -47,12 +48,12 @@ type Results = Vec<(&'static str, Finding)>;
 /// # Errors
 /// The URL or an option is wrong, or the output cannot be written.
 pub(crate) async fn run(
-    _arguments: &DoctorArguments,
+    arguments: &DoctorArguments,
     connection: &Connection,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     connection.require_shared("doctor")?;
-    let results = run_all(connection).await?;
+    let results = run_all(arguments, connection).await?;
     let written = if output.is_json() {
         output.json(&Value::Array(results.iter().map(as_json).collect()))
     } else {
@@ -62,7 +63,7 @@ pub(crate) async fn run(
     Ok(output.settle(written, if has_failed { Exit::STORE } else { Exit::SUCCESS }))
 }
 
-async fn run_all(connection: &Connection) -> Result<Results, Failure> {
+async fn run_all(arguments: &DoctorArguments, connection: &Connection) -> Result<Results, Failure> {
     // Wrong options are an error of the command line, and no finding. Nothing is sent before the first call.
     drop(connection.builder().build()?);
     let probe = Probe::new()?;
@@ -78,6 +79,10 @@ async fn run_all(connection: &Connection) -> Result<Results, Failure> {
     };
     let mut results = vec![("connect", connect::check(&connected, time, &servers).await)];
     results.push(("version", version::check(&servers).await));
+    if arguments.operator {
+        results.push(("operator", operator::check(&servers, connection.prefix()).await));
+        return Ok(results);
+    }
     results.push(("scripts", scripts::check(&servers, limiter, &probe).await));
     results.push(("permissions", permissions::check(&servers, limiter, &probe, connection.prefix()).await));
     results.push(("eviction", memory::check_eviction(&servers).await));

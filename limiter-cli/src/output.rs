@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, ContentArrangement, Row, Table, presets};
 use serde_json::{Value, json};
 
 use crate::arguments::{Color, GlobalArguments};
@@ -229,12 +229,31 @@ fn paint(has_color: bool, style: Style, text: impl Display) -> String {
     if has_color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
 }
 
-/// Returns the lines of a table.
+/// The narrowest column that is readable.
+const MIN_CELL: u16 = 8;
+
+/// Returns the lines of a table. In a terminal that is too narrow for it each cell has a line.
 pub(crate) fn lines(mut table: Table) -> Vec<String> {
+    let needed = table.column_max_content_widths().into_iter().map(|width| width.min(MIN_CELL) + 2).sum::<u16>();
+    let is_adapted = matches!(table.content_arrangement(), ContentArrangement::Dynamic);
+    if is_adapted && table.width().is_some_and(|width| width < needed) {
+        return cell_lines(&table);
+    }
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
     });
     table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Returns a line for each cell that is not empty, with its header, and an empty line between rows.
+fn cell_lines(table: &Table) -> Vec<String> {
+    let headers: Vec<_> = table.header().into_iter().flat_map(Row::cell_iter).map(Cell::content).collect();
+    let width = headers.iter().map(|header| header.chars().count()).max().unwrap_or(0);
+    let of_row = |row: &Row| {
+        let cells = headers.iter().zip(row.cell_iter().map(Cell::content)).filter(|(_, cell)| !cell.is_empty());
+        cells.map(|(header, cell)| format!("{header:width$}  {cell}")).collect::<Vec<_>>()
+    };
+    table.row_iter().map(of_row).collect::<Vec<_>>().join(&String::new())
 }
 
 /// Returns a text of others without characters that control the terminal or the direction of text.
@@ -293,6 +312,31 @@ fn visible_json(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each of the columns had three letters.
+    #[test]
+    fn a_narrow_terminal_has_a_line_for_each_cell() {
+        let output = Output { color: Color::Never, is_json: false };
+        let table = |columns: u16| {
+            let mut table = output.table(&["RULE", "ALLOWED/S", "DENIED/S", "LIMITERS", "LAST"]);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
+            table.add_row(["user:{user_id}:search", "12.0", "", "2", "0 s ago"]).add_row(["mail", "0.5", "0", "1", ""]);
+            lines(table)
+        };
+        let narrow = [
+            "RULE       user:{user_id}:search",
+            "ALLOWED/S  12.0",
+            "LIMITERS   2",
+            "LAST       0 s ago",
+            "",
+            "RULE       mail",
+            "ALLOWED/S  0.5",
+            "DENIED/S   0",
+            "LIMITERS   1",
+        ];
+        assert_eq!(table(40), narrow);
+        assert!(table(80)[1].starts_with("user:{user_id}:search  12.0 "));
+    }
 
     #[test]
     fn letters_that_control_a_terminal_are_escaped_in_text_and_in_json() {

@@ -28,6 +28,8 @@ pub(crate) fn is_misspelt(name: &str, of_rule: &str) -> bool {
     let (name, of_rule) = (&name[..name.len() - same_end], &of_rule[..of_rule.len() - same_end]);
     match (name, of_rule) {
         ([one, two], [first, second]) => one == second && two == first,
+        // A letter that is left out or added makes a short name no other one, as another letter does.
+        ([], [_]) | ([_], []) => same_start + same_end >= 2,
         _ => name.len().max(of_rule.len()) <= 1 && same_start + same_end >= 3,
     }
 }
@@ -67,6 +69,10 @@ mod tests {
             ("user:{userid}", "user:{user_id}", true),
             ("user:{user_id}:hourly", "user:{user_id}:daily", false),
             ("user", "user:{user_id}", false),
+            ("ap", "api", true),
+            ("apis", "api", true),
+            ("v1", "v2", false),
+            ("a", "ap", false),
             ("a", "b", false),
             ("reports", "search", false),
         ] {

@@ -180,6 +180,17 @@ impl Observers {
         call_each(&self.denied, denied);
     }
 
+    /// Reports a denial by a mode. The metrics get no request: its limit is none that calls are counted under.
+    #[cold]
+    pub(crate) fn denied_by_mode(&self, context: DecisionContext<'_>, denied: &Denied) {
+        record_denied(DecisionContext::new(&[], &[]), denied, CallOutcome::Denied);
+        if let Some(activity) = &self.activity {
+            activity.denied(context, denied);
+        }
+        log_denied(denied);
+        call_each(&self.denied, denied);
+    }
+
     /// Reports a call that a rule in shadow mode would deny.
     pub(crate) fn shadowed(&self, context: DecisionContext<'_>, denied: &Denied) {
         record_denied(context, denied, CallOutcome::Shadowed);

@@ -1,5 +1,6 @@
 //! The activity of all limiters, read once a second for all pages that are open, and not at all while none is.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ const VERSION_INTERVAL: Duration = Duration::from_secs(3);
 /// The most rules and keys of a snapshot.
 const MAX_RULES: usize = 500;
 const MAX_KEYS: usize = 100;
+/// The most programs and versions of the shared rules of a snapshot.
+const MAX_PROGRAMS: usize = 100;
+const MAX_VERSIONS: usize = 100;
 /// The rules with a small chart, and its points.
 const MAX_SPARKS: usize = 100;
 const SPARK_POINTS: usize = 120;
@@ -120,7 +124,7 @@ impl Feed {
         });
         let public_text = public.to_string();
         public["failures"] = failures.iter().map(|(part, error)| json!([part, error.to_string()])).collect();
-        public["programs"] = json!(sums.programs);
+        public["programs"] = json!(sums.programs.iter().take(MAX_PROGRAMS).collect::<BTreeMap<_, _>>());
         public["denied"] = sums.denied.iter().take(MAX_KEYS).map(key_json).collect();
         public["allowed"] = sums.allowed.iter().take(MAX_KEYS).map(key_json).collect();
         Snapshot { public: public_text, trusted: public.to_string() }
@@ -147,12 +151,15 @@ fn key_json(key: &KeySum) -> Value {
     })
 }
 
-/// Returns how many limiters live, with their versions of the shared rules and the states of their stores.
+/// Returns how many limiters live, with the states of their stores and the versions of the shared rules that most have.
 fn fleet_json(instances: &[Instance]) -> Value {
     let (mut versions, mut stores) = (BTreeMap::<_, usize>::new(), BTreeMap::<_, usize>::new());
     for instance in instances {
         *versions.entry(instance.rules_version).or_default() += 1;
         *stores.entry(if instance.state == "up" { "up" } else { "other" }).or_default() += 1;
     }
-    json!({ "limiters": instances.len(), "versions": versions.into_iter().collect::<Vec<_>>(), "stores": stores })
+    let mut versions: Vec<_> = versions.into_iter().collect();
+    versions.sort_by_key(|(_, limiters)| Reverse(*limiters));
+    versions.truncate(MAX_VERSIONS);
+    json!({ "limiters": instances.len(), "versions": versions, "stores": stores })
 }

@@ -62,6 +62,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .route("/api/rates/{rule}", get(rates::series))
         .route("/api/limiters", get(limiters::list))
         .route("/api/rules", get(rates::in_force))
+        .route("/api/rules/{rule}", get(rates::in_force_of))
         .route("/api/key", post(keys::report))
         .route("/api/text", get(shared_rules::present))
         .route("/api/text/check", post(shared_rules::check))

@@ -57,7 +57,8 @@ impl Series {
         let second = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut denials = BTreeMap::<(&str, u64), u64>::new();
         for burst in bursts {
-            *denials.entry((&burst.rule, second(burst.at) / step)).or_default() += burst.denials;
+            let denials = denials.entry((&burst.rule, second(burst.at) / step)).or_default();
+            *denials = denials.saturating_add(burst.denials);
         }
         // The last step is that of the reading.
         for ((rule, place), denials) in denials.into_iter().filter(|((_, place), _)| *place < second(at) / step) {
@@ -90,9 +91,13 @@ impl Series {
     }
 }
 
-/// Returns a time in milliseconds since 1970.
+/// The latest time of a browser, in milliseconds.
+const MAX_MILLIS: u64 = 8_640_000_000_000_000;
+
+/// Returns a time in milliseconds since 1970. One that no browser has is the latest.
 pub(crate) fn unix_millis(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+    let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    u64::try_from(millis).unwrap_or(MAX_MILLIS).min(MAX_MILLIS)
 }
 
 /// Returns a rate with three digits behind the point.

@@ -1,5 +1,6 @@
 //! A server for the dashboard alone, with bounds that `axum::serve` does not have.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tower_service::Service;
@@ -26,6 +27,8 @@ const MAX_CONNECTIONS: usize = 256;
 const MAX_HEAD_TIME: Duration = Duration::from_secs(10);
 /// The longest time in which a client takes nothing of an answer.
 const MAX_STALL: Duration = Duration::from_secs(20);
+/// The bytes that the system keeps for a client. It would keep 4 MB, so a reader that stands still would be found late.
+const SEND_BUFFER_BYTES: u32 = 64 << 10;
 /// The most bytes and fields of a head.
 const MAX_HEAD_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
@@ -44,7 +47,7 @@ impl DashboardServer {
     pub(crate) async fn bind(router: Router, address: SocketAddr) -> Result<Self, Error> {
         let failed =
             |error| Error::new(format!("`listen` must be a free address, got {address}: {error}: use another port"));
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { router, listener, address })
     }
@@ -72,6 +75,17 @@ impl DashboardServer {
             }
         }
     }
+}
+
+/// Opens a socket whose connections keep few bytes that their clients have not taken.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As `TcpListener::bind` has it.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(1024)
 }
 
 /// Serves one connection. Its errors are the client's.

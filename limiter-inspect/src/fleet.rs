@@ -150,7 +150,9 @@ fn add(rules: &mut BTreeMap<String, LiveRule>, line: &str, limiters: usize) -> b
     if rule["counters"].is_string() {
         return true;
     }
-    let (Some(name), Some(limits)) = (rule["rule"].as_str(), rule["limits"].as_array()) else { return false };
+    // No rule has an empty name.
+    let name = rule["rule"].as_str().filter(|name| !name.is_empty());
+    let (Some(name), Some(limits)) = (name, rule["limits"].as_array()) else { return false };
     let known = rules.entry(name.to_owned()).or_default();
     let keys = rule["keys"].as_array().into_iter().flatten().filter_map(Value::as_str);
     known.keys.extend(keys.map(str::to_owned));
@@ -274,7 +276,15 @@ mod tests {
         }
         let bucket = r#"{"limit":"5/s","algorithm":"token_bucket","burst":9}"#;
         assert!(add(&mut rules, &line(bucket), 1));
-        for other in ["", "1", "[]", r#"{"left_out":7}"#, r#"{"rule":1,"limits":[]}"#, "\u{1b}[31m"] {
+        for other in [
+            "",
+            "1",
+            "[]",
+            r#"{"left_out":7}"#,
+            r#"{"rule":1,"limits":[]}"#,
+            r#"{"rule":"","limits":[]}"#,
+            "\u{1b}[31m",
+        ] {
             assert!(!add(&mut rules, other, 1), "{other}");
         }
         let found: Vec<_> =

@@ -65,6 +65,8 @@ pub struct KeyState {
     pub rule: String,
     /// The limits in force, with their use.
     pub limits: Vec<LimitUsage>,
+    /// The time until each of these limits allows a call. Those of a key that is blocked, or denied for ever, are zero.
+    pub waits: Vec<Duration>,
     /// The limits of expressions in the source, which a reader does not know.
     pub unread: Vec<String>,
     /// The mode of the key.
@@ -78,6 +80,10 @@ pub struct KeyState {
     /// The limits of the other limiters, as during a deploy.
     pub others: Vec<String>,
 }
+
+/// The most versions that are written, and the most limiters of each.
+const MAX_VERSIONS: usize = 100;
+const MAX_PLACES: usize = 1_000;
 
 /// The versions of the shared rules.
 #[derive(Debug)]
@@ -232,6 +238,7 @@ impl Asked<'_> {
         let decision = named.peek(key, &default).await?;
         let usage = named.usage_or(key, &default).await?;
         let limits: Vec<_> = usage.into_iter().filter(|usage| usage.limit() != default).collect();
+        let waits = waits(limiter, key, &decision, &limits).await?;
         let with_shared = named.limits_for(key, &default)?;
         let variants = self.fleet.rule(name).and_then(|live| live.by_limiters());
         let mode = mode(&decision, found.map_or(Mode::Enforce, RuleInForce::mode));
@@ -252,6 +259,7 @@ impl Asked<'_> {
         Ok(KeyState {
             rule: name.to_owned(),
             limits,
+            waits,
             unread: most.filter(|_| is_same).map_or_else(Vec::new, |most| most.unread.clone()),
             mode,
             origin,
@@ -260,6 +268,32 @@ impl Asked<'_> {
             others: others.into_iter().map(in_words).collect(),
         })
     }
+}
+
+/// Returns the time until each limit allows a call. Of several, the decision has the longest time alone.
+async fn waits(
+    limiter: &Limiter,
+    key: &Key,
+    decision: &Decision,
+    limits: &[LimitUsage],
+) -> Result<Vec<Duration>, Error> {
+    let mut waits = vec![Duration::ZERO; limits.len()];
+    let Decision::Denied(denied) = decision else { return Ok(waits) };
+    if denied.is_blocked() || denied.is_final() || denied.source() == Source::Mode {
+        return Ok(waits);
+    }
+    let full = waits.iter_mut().zip(limits).filter(|(_, usage)| usage.remaining() == 0);
+    if let [_] = limits {
+        full.for_each(|(wait, _)| *wait = denied.retry_after());
+        return Ok(waits);
+    }
+    for (wait, usage) in full {
+        // A direct call under this limit has the same counter.
+        if let Decision::Denied(denied) = limiter.peek(key, &usage.limit()).await? {
+            *wait = denied.retry_after();
+        }
+    }
+    Ok(waits)
 }
 
 /// Returns the limits of some limiters, such as `2/h in 3 limiters`.
@@ -300,7 +334,7 @@ impl KeyState {
         let denied = self.denied_for();
         json!({
             "rule": self.rule,
-            "limits": self.limits.iter().map(limit_json).collect::<Vec<_>>(),
+            "limits": self.limits.iter().zip(&self.waits).map(limit_with_wait).collect::<Vec<_>>(),
             "unread_limits": self.unread,
             "mode": self.mode.as_str(),
             "origin": self.origin,
@@ -325,12 +359,22 @@ impl RulesVersions {
         Self { published, followed }
     }
 
-    /// Returns the versions as JSON.
+    /// Returns the versions as JSON, with the first places of each. A fleet has few versions, and a forger any number.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let group = |(version, limiters): (&Option<u64>, &Vec<String>)| json!({ "version": version, "limiters": limiters.len(), "places": limiters });
-        json!({ "published": self.published, "followed": self.followed.iter().map(group).collect::<Vec<_>>() })
+        let group = |(version, limiters): (&Option<u64>, &Vec<String>)| {
+            let places = &limiters[..limiters.len().min(MAX_PLACES)];
+            json!({ "version": version, "limiters": limiters.len(), "places": places })
+        };
+        let followed: Vec<_> = self.followed.iter().take(MAX_VERSIONS).map(group).collect();
+        json!({ "published": self.published, "followed": followed })
     }
+}
+
+fn limit_with_wait((usage, wait): (&LimitUsage, &Duration)) -> Value {
+    let mut limit = limit_json(usage);
+    limit["retry_after_ms"] = json!(millis(*wait));
+    limit
 }
 
 /// Returns the use of a limit as JSON.

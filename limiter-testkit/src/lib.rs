@@ -10,6 +10,7 @@
 //! | host names whose look-up never ends | [`HangingNames`] |
 //! | a Redis Cluster | [`Cluster`] |
 //! | a master, its replica and three sentinels | [`Sentinels`] |
+//! | limiters that live, by their heartbeats and their activity | [`LiveLimiters`] |
 //! | a process that forks | [`ForkLibrary`], [`fork()`] |
 //! | the expected decisions of a sliding window | [`Oracle`] |
 //! | the expected decisions of a fixed window | [`FixedWindowOracle`] |
@@ -25,6 +26,7 @@ mod cluster;
 mod fork;
 mod full;
 pub mod history;
+mod live;
 mod names;
 mod nodes;
 mod oracle;
@@ -43,6 +45,7 @@ mod wait;
 pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};
 pub use fork::{Child, Ended, ForkLibrary, fork};
 pub use full::{full_or, is_full};
+pub use live::LiveLimiters;
 pub use names::HangingNames;
 pub use nodes::{NodeId, Promotion};
 pub use oracle::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use limiter_dashboard::Dashboard;
-use limiter_testkit::RedisServer;
+use limiter_testkit::{LiveLimiters, RedisServer};
 use rate_limited::{Activity, Key, Limit, Limiter};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -43,26 +43,20 @@ impl Served {
             r#"{"rule":"search","keys":["search:{tenant}"],"limits":["900/min"],"mode":"enforce","origin":"shared"}"#,
             "\n",
         );
-        let digest = "0123456789abcdef".repeat(2);
-        let name = |name: &str| format!("rl-live:{{rl}}:{name}");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
-        let end = (now + 3_600_000).to_string();
-        self.server.command(&["DEL", &name(&format!("members:{digest}"))]);
-        for (number, version) in versions.iter().enumerate() {
+        let member = |(number, version): (usize, &&str)| {
             let since = now - 260_000 * (number as u128 + 1);
-            let member =
-                format!("9c1fb1a0e07d52{number:02x} web-{} {} 0.1.0 {since} {version} up", number + 1, 4711 + number);
-            self.server.command(&["ZADD", &name(&format!("members:{digest}")), &end, &member]);
-        }
-        self.server.command(&["HSET", &name("counts"), &digest, &format!("{} {end}", versions.len())]);
-        self.server.command(&["SET", &name(&format!("inventory:{digest}")), inventory]);
+            format!("9c1fb1a0e07d52{number:02x} web-{} {} 0.1.0 {since} {version} up", number + 1, 4711 + number)
+        };
+        let members: Vec<_> = versions.iter().enumerate().map(member).collect();
+        LiveLimiters::on(&self.server).beat_as(inventory, &members);
     }
 
     /// Writes activity with a key that is a script.
     pub(crate) fn write_hostile(&self) {
         let escaped = HOSTILE.replace(' ', "%20");
         let entry = format!("1 00000000000000ff {escaped} 10 {escaped}\nr {escaped} 1000 d9+9\nd 0 {escaped} 9+9 0\n");
-        self.server.command(&["XADD", "rl-live:{rl}:activity", "*", "e", &entry]);
+        LiveLimiters::on(&self.server).add_activity(&entry);
     }
 }
 

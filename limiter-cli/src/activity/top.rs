@@ -17,13 +17,16 @@ use crate::failure::Failure;
 use crate::output::{Output, lines, visible};
 use crate::suggestion;
 
+/// The most programs that are named.
+const MAX_PROGRAMS: usize = 20;
+
 /// Writes the activity of all limiters: once, or again and again on a terminal.
 pub(crate) async fn top(arguments: &TopArguments, connection: &Connection, output: &Output) -> Result<Exit, Failure> {
     connection.require_shared("top")?;
     let (limiter, mut log) = (connection.limiter().await?, ActivityLog::new());
     limiter.activity(&mut log).await?;
     if output.is_json() {
-        output.json(&as_json(&ActivitySums::of(&log, arguments.rule.as_deref(), arguments.denied), arguments, &log))?;
+        output.json(&as_json(&sums(arguments, &log), arguments, &log))?;
         return Ok(Exit::SUCCESS);
     }
     if arguments.once || !is_repainted() {
@@ -81,29 +84,31 @@ fn rows() -> Option<usize> {
     None
 }
 
+/// Returns the sums of the rules and keys that the arguments name.
+fn sums(TopArguments { denied, rule, key, .. }: &TopArguments, log: &ActivityLog) -> ActivitySums {
+    let rule = rule.as_deref().map(ActivityLog::name_of_rule);
+    let mut sums = ActivitySums::of(log, rule.as_deref(), *denied);
+    if let Some(part) = key {
+        for keys in [&mut sums.denied, &mut sums.allowed] {
+            keys.retain(|sum| sum.key.contains(part));
+        }
+    }
+    sums
+}
+
 /// Returns the lines that are shown.
 fn screen(arguments: &TopArguments, log: &ActivityLog, output: &Output) -> Vec<String> {
-    let TopArguments { denied, rule, rows, .. } = arguments;
-    let (sums, most) = (ActivitySums::of(log, rule.as_deref(), *denied), usize::try_from(*rows).unwrap_or(usize::MAX));
+    let TopArguments { denied, rule, key, rows, .. } = arguments;
+    let (sums, most) = (sums(arguments, log), usize::try_from(*rows).unwrap_or(usize::MAX));
     if sums.programs.is_empty() {
         return vec![
             "no limiter has written activity in the last 15 min: call `Builder::activity` in the program".to_owned(),
         ];
     }
     if let (Some(rule), true) = (rule, sums.rules.is_empty()) {
-        let advice = match suggestion::nearest(rule, rule_names(log)) {
-            Some(name) => format!(": write `{}`", visible(name)),
-            None => String::new(),
-        };
-        return vec![format!("no limiter has decided by the rule `{}` in the last 15 min{advice}", visible(rule))];
+        return vec![unknown_rule(rule, log)];
     }
-    let programs = sums.programs.iter().map(|(name, limiters)| format!("{} in {limiters}", visible(name)));
-    let mut shown = vec![format!(
-        "{} limiters: {}",
-        sums.programs.values().sum::<usize>(),
-        programs.collect::<Vec<_>>().join(", ")
-    )];
-    shown.push(String::new());
+    let mut shown = vec![programs_line(&sums), String::new()];
     shown.extend(rule_lines(&sums.rules, most, output));
     let now = log.read_at();
     let mut add_keys = |title: &str, count: &str, keys: &[KeySum]| {
@@ -125,7 +130,34 @@ fn screen(arguments: &TopArguments, log: &ActivityLog, output: &Output) -> Vec<S
     if !denied {
         add_keys("ALLOWED KEY", "CALLS", &sums.allowed);
     }
+    if let Some(part) = key
+        && sums.denied.is_empty()
+        && (*denied || sums.allowed.is_empty())
+    {
+        shown.push(String::new());
+        shown.push(format!("no key has `{}`: a limiter writes its most frequent keys alone", visible(part)));
+    }
     shown
+}
+
+/// Returns the message about a rule that no limiter has decided by.
+pub(super) fn unknown_rule(rule: &str, log: &ActivityLog) -> String {
+    let advice = match suggestion::nearest(rule, rule_names(log)) {
+        Some(name) => format!(": write `{}`", visible(name)),
+        None => String::new(),
+    };
+    format!("no limiter has decided by the rule `{}` in the last 15 min{advice}", visible(rule))
+}
+
+/// Returns the line about the programs.
+fn programs_line(ActivitySums { programs, .. }: &ActivitySums) -> String {
+    let named = programs.iter().take(MAX_PROGRAMS);
+    let named: Vec<_> = named.map(|(name, limiters)| format!("{} in {limiters}", visible(name))).collect();
+    let more = match programs.len().saturating_sub(MAX_PROGRAMS) {
+        0 => String::new(),
+        more => format!(", and {more} more programs"),
+    };
+    format!("{} limiters: {}{more}", programs.values().sum::<usize>(), named.join(", "))
 }
 
 fn rule_lines(rules: &[(String, RuleSum)], most: usize, output: &Output) -> Vec<String> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use limiter_inspect::denial_json;
+use limiter_inspect::{denial_json, rule_names};
 use rate_limited::{ActivityLog, DenialBurst};
 
 use super::bursts::{place, time_of_day};
+use super::top::unknown_rule;
 use crate::arguments::WatchArguments;
 use crate::connection::Connection;
 use crate::exit::Exit;
@@ -26,13 +27,19 @@ pub(crate) async fn watch(
     limiter.activity(&mut log).await?;
     let number = log.limiters().count();
     output.note(format_args!("{number} limiters have written activity in the last 15 min; their denials from now on:"));
+    let rule = arguments.rule.as_deref().map(ActivityLog::name_of_rule);
+    if let (Some(rule), true) = (&rule, number > 0)
+        && !rule_names(&log).contains(&**rule)
+    {
+        output.warn(unknown_rule(rule, &log));
+    }
     let mut has_failed = false;
     loop {
         tokio::time::sleep(INTERVAL).await;
         match limiter.activity(&mut log).await {
             Ok(bursts) => {
                 has_failed = false;
-                let is_shown = |burst: &&DenialBurst| arguments.rule.as_ref().is_none_or(|rule| *rule == burst.rule);
+                let is_shown = |burst: &&DenialBurst| rule.as_ref().is_none_or(|rule| *rule == burst.rule);
                 bursts.iter().filter(is_shown).try_for_each(|burst| write(burst, output))?;
             }
             Err(error) if !has_failed => {

@@ -11,6 +11,7 @@ use super::duration;
 #[command(after_long_help = "Examples:
   limiter top
   limiter top --denied --rule search -n 50
+  limiter top --key @42
   limiter top --json | jq '.denied[0]'")]
 pub(crate) struct TopArguments {
     /// Show the denied keys alone, and the rules that deny most first
@@ -19,6 +20,9 @@ pub(crate) struct TopArguments {
     /// Rule, in place of all
     #[arg(long, value_name = "RULE")]
     pub(crate) rule: Option<String>,
+    /// Part of a key, as Redis has it: keys without it are left out
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key: Option<String>,
     /// Most rows of each table
     #[arg(
         short = 'n',

@@ -65,6 +65,15 @@ fn failure(problem: KeyProblem, rule: &str) -> Failure {
     }
 }
 
+/// Returns the next call that one of several limits allows. The others are as they are for the rule.
+fn next_of_limit(state: &KeyState, wait: Duration) -> String {
+    match state.denied_for() {
+        Some((Some(_), false)) if wait.is_zero() => "now".to_owned(),
+        Some((Some(_), false)) => format!("in {}", duration_text::write(wait)),
+        _ => next(state),
+    }
+}
+
 fn next(state: &KeyState) -> String {
     match state.denied_for() {
         None if state.unread.is_empty() => "now".to_owned(),
@@ -97,22 +106,22 @@ fn write(key: &Key, report: &KeyReport, output: &Output) -> Result<(), Failure> 
             (some, all) if some == all => all.to_string(),
             (some, all) => format!("{some} of {all}"),
         };
-        let row = |limit: String, used: String, left: String| {
+        let row = |limit: String, used: String, left: String, next: String| {
             let [rule, from] = [&state.rule, &state.origin].map(|text| visible(text));
-            [rule, limit, from, state.mode.as_str().to_owned(), used, left, next(state), limiters.clone()]
+            [rule, limit, from, state.mode.as_str().to_owned(), used, left, next, limiters.clone()]
         };
-        for usage in &state.limits {
+        for (usage, wait) in state.limits.iter().zip(&state.waits) {
             let left = match usage.overdrawn() {
                 0 => usage.remaining().to_string(),
                 beyond => format!("{beyond} beyond"),
             };
-            table.add_row(row(limit_text(&usage.limit()), usage.used().to_string(), left));
+            table.add_row(row(limit_text(&usage.limit()), usage.used().to_string(), left, next_of_limit(state, *wait)));
         }
         for unread in &state.unread {
-            table.add_row(row(visible(unread), "?".to_owned(), "?".to_owned()));
+            table.add_row(row(visible(unread), "?".to_owned(), "?".to_owned(), "?".to_owned()));
         }
         if state.limits.is_empty() && state.unread.is_empty() {
-            table.add_row(row("-".to_owned(), "-".to_owned(), "-".to_owned()));
+            table.add_row(row("-".to_owned(), "-".to_owned(), "-".to_owned(), next(state)));
         }
     }
     output.print(table)?;
@@ -136,6 +145,9 @@ fn write(key: &Key, report: &KeyReport, output: &Output) -> Result<(), Failure> 
     }
 }
 
+/// The most versions that are written.
+const MAX_VERSIONS: usize = 10;
+
 /// Writes the version of the shared rules in each limiter.
 fn write_versions(RulesVersions { published, followed }: &RulesVersions, output: &Output) -> Result<(), Failure> {
     if followed.is_empty() {
@@ -151,6 +163,10 @@ fn write_versions(RulesVersions { published, followed }: &RulesVersions, output:
         };
         format!("{version} in {}{places}", limiters.len())
     };
-    let texts = followed.iter().map(text).collect::<Vec<_>>().join("; ");
-    output.line(format_args!("shared rules: version {published} is published; limiters follow {texts}"))
+    let texts = followed.iter().take(MAX_VERSIONS).map(text).collect::<Vec<_>>().join("; ");
+    let more = match followed.len().saturating_sub(MAX_VERSIONS) {
+        0 => String::new(),
+        more => format!("; and {more} more versions"),
+    };
+    output.line(format_args!("shared rules: version {published} is published; limiters follow {texts}{more}"))
 }

@@ -83,11 +83,15 @@ impl InForce {
     }
 
     /// Writes to standard output in how many limiters the version is in force, and a warning where it is not.
-    pub(super) fn write(&self, output: &Output) -> Result<(), crate::failure::Failure> {
+    pub(super) fn write(&self, prefix: &str, output: &Output) -> Result<(), crate::failure::Failure> {
         let Self { version, current, behind, without, waited } = self;
         let (all, after) = (self.followers(), duration_text::write(*waited));
         if all == 0 && without.is_empty() {
-            output.note("no limiter lives: one that follows the shared rules reads them when it starts");
+            output.warn(format_args!(
+                "no limiter lives under the prefix `{}` in this database: check the URL with its database, and `--prefix`; one \
+                 that follows the shared rules reads them when it starts",
+                visible(prefix)
+            ));
             return Ok(());
         }
         if all == 0 {

@@ -132,7 +132,8 @@ impl Publication<'_> {
             self.write_change(text, MAX_SHOWN_LINES)?;
         }
         self.output.line(self.output.paint(Style::Green, format_args!("version {version} is published")))?;
-        self.in_force(version).await.map_or(Ok(()), |in_force| in_force.write(self.output))
+        let prefix = self.limiter.prefix().unwrap_or_default();
+        self.in_force(version).await.map_or(Ok(()), |in_force| in_force.write(prefix, self.output))
     }
 
     /// Waits until a version is in force. `None` if that cannot be known.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use limiter_testkit::RedisServer;
+use limiter_testkit::{LiveLimiters, RedisServer};
 use serde_json::{Value, json};
 
 use crate::support::{command, limiter, server};
@@ -10,7 +10,7 @@ use crate::support::{command, limiter, server};
 /// Writes an entry as a limiter does.
 fn write(server: &RedisServer, number: u32, name: &str, lines: &str) {
     let text = format!("1 {number:016x} web-{number} {} {name}\n{lines}", 10 + number);
-    server.command(&["XADD", "rl-live:{rl}:activity", "*", "e", &text]);
+    LiveLimiters::on(server).add_activity(&text);
 }
 
 /// Two programs in three limiters.
@@ -19,7 +19,7 @@ fn write_fleet(server: &RedisServer) {
     write(server, 1, "checkout", of_key);
     write(server, 2, "checkout", "r search 1000 a50 d5+5\nd 0 user:@42 5+5 0\na 0 user:@1 50 0\n");
     write(server, 3, "the%20mailer", "r mail 1000 a7+1 b7+1\n");
-    server.command(&["XADD", "rl-live:{rl}:activity", "*", "e", "of no limiter"]);
+    LiveLimiters::on(server).add_activity("of no limiter");
 }
 
 fn rows(text: &str) -> Vec<Vec<String>> {
@@ -53,6 +53,49 @@ fn top_shows_rates_of_rules_and_the_top_keys_of_all_limiters() {
     let mail = limiter(&url, &["top", "--rule", "mail"]).ok();
     assert!(mail.contains("mail") && !mail.contains("search") && !mail.contains("DENIED KEY"), "{mail}");
     assert!(limiter(&url, &["top", "--rule", "serch"]).ok().contains("`serch` in the last 15 min: write `search`"));
+    let of_customer = limiter(&url, &["top", "--key", "@42"]).ok();
+    assert!(of_customer.contains("user:@42") && !of_customer.contains("user:@7"), "{of_customer}");
+    assert_eq!(limiter(&url, &["top", "--key", "@7", "--json"]).json()["denied"].as_array().map(Vec::len), Some(1));
+    assert!(limiter(&url, &["top", "--key", "@43"]).ok().contains("no key has `@43`"));
+}
+
+/// The line of the programs had 57 kB.
+#[test]
+fn top_names_few_of_many_programs() {
+    let server = server();
+    for number in 0..60 {
+        write(&server, number, &format!("program-{number:02}"), "r search 1000 a1\n");
+    }
+    let text = limiter(&server.url(), &["top"]).ok();
+    let first = text.lines().next().expect("a line");
+    assert!(
+        first.starts_with("60 limiters: program-00 in 1, ") && first.ends_with(", and 40 more programs"),
+        "{first}"
+    );
+}
+
+/// Activity has the beginning of such a name, so no rule was found by its name.
+#[test]
+fn a_rule_with_a_long_name_is_found_by_it() {
+    let server = server();
+    let long = "x".repeat(10_000);
+    let written = rate_limited::ActivityLog::name_of_rule(&long).into_owned();
+    write(&server, 1, "checkout", &format!("r {written} 1000 d4711+1\n"));
+    assert!(limiter(&server.url(), &["top", "--rule", &long]).ok().contains("4711"));
+}
+
+/// A misspelt rule was watched in silence.
+#[test]
+fn watch_warns_of_a_rule_that_no_limiter_has_decided_by() {
+    let server = server();
+    write_fleet(&server);
+    let mut watch = command(&server.url(), &["watch", "--rule", "serch"]).spawn().expect("the program starts");
+    let mut lines = BufReader::new(watch.stderr.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    assert!(next().contains("3 limiters have written activity"));
+    assert_eq!(next(), "warning: no limiter has decided by the rule `serch` in the last 15 min: write `search`");
+    watch.kill().expect("it runs");
+    watch.wait().expect("it has ended");
 }
 
 #[test]

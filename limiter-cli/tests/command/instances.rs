@@ -1,23 +1,9 @@
 //! `limiter instances`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use limiter_testkit::RedisServer;
+use limiter_testkit::LiveLimiters;
 use serde_json::json;
 
 use crate::support::{limiter, server};
-
-/// Writes heartbeats as limiters do, which are 5 s old.
-fn write(server: &RedisServer, prefix: &str, members: &[&str]) {
-    let digest = "0123456789abcdef".repeat(2);
-    let name = |name: &str| format!("{prefix}-live:{{{prefix}}}:{name}");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    let end = (now.as_millis() + 10_000).to_string();
-    for member in members {
-        server.command(&["ZADD", &name(&format!("members:{digest}")), &end, member]);
-    }
-    server.command(&["HSET", &name("counts"), &digest, &format!("{} {end}", members.len())]);
-}
 
 #[test]
 fn instances_are_listed_with_escaped_texts() {
@@ -27,8 +13,8 @@ fn instances_are_listed_with_escaped_texts() {
     assert_eq!(limiter(&url, &["instances", "--json"]).json(), json!([]));
     let plain = "00000000000000aa web-1 12 0.1.0 951782399000 17 up";
     let foreign = "00000000000000bb \u{1b}[31mweb 13 0.1.0 951782400000 - \u{202e}down";
-    write(&server, "rl", &[plain, foreign, "of no limiter"]);
-    write(&server, "other", &["00000000000000cc web-2 14 0.1.0 951782399000 - up"]);
+    LiveLimiters::on(&server).beat_as("", &[plain, foreign, "of no limiter"]);
+    LiveLimiters::on(&server).prefix("other").beat_as("", &["00000000000000cc web-2 14 0.1.0 951782399000 - up"]);
     let text = limiter(&url, &["instances"]).ok();
     let rows: Vec<Vec<_>> =
         text.lines().map(|line| line.split("  ").filter(|cell| !cell.is_empty()).collect()).collect();

@@ -1,8 +1,6 @@
 //! Tests of `why` and of changes of the shared rules, with limiters that live.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use limiter_testkit::RedisServer;
+use limiter_testkit::{LiveLimiters, RedisServer};
 use serde_json::{Value, json};
 
 use crate::support::{limiter, server};
@@ -17,18 +15,7 @@ const INVENTORY: &str = r#"{"rule":"getId","keys":["getId"],"limits":["5/10s"],"
 
 /// Writes heartbeats as limiters do, each with the version of the shared rules that it follows.
 fn write(server: &RedisServer, inventory: &str, versions: &[&str]) {
-    let digest = "0123456789abcdef".repeat(2);
-    let name = |name: &str| format!("rl-live:{{rl}}:{name}");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
-    let end = (now + 3_600_000).to_string();
-    let members = name(&format!("members:{digest}"));
-    server.command(&["DEL", &members]);
-    for (number, version) in versions.iter().enumerate() {
-        let member = format!("{number:016x} web-{number} {} 0.1.0 951782399000 {version} up", 10 + number);
-        server.command(&["ZADD", &members, &end, &member]);
-    }
-    server.command(&["HSET", &name("counts"), &digest, &format!("{} {end}", versions.len())]);
-    server.command(&["SET", &name(&format!("inventory:{digest}")), inventory]);
+    LiveLimiters::on(server).beat(inventory, versions);
 }
 
 #[test]
@@ -114,8 +101,11 @@ fn a_change_says_in_how_many_limiters_it_is_in_force() {
     let server = server();
     let url = server.url();
     let nobody = limiter(&url, &["rules", "set", "getId", "5/10s"]);
-    assert!(nobody.stderr.contains("no limiter lives"), "{nobody:?}");
+    let place = "warning: no limiter lives under the prefix `rl` in this database: check the URL with its database, and `--prefix`";
+    assert!(nobody.stderr.contains(place), "{nobody:?}");
     write(&server, INVENTORY, &["9", "9", "-"]);
+    let other = limiter(&url, &["rules", "set", "getId", "6/10s", "--prefix", "shop"]);
+    assert!(other.stderr.contains("no limiter lives under the prefix `shop` in this database"), "{other:?}");
     let all = limiter(&url, &["rules", "set", "getId", "6/10s"]);
     assert!(all.stdout.contains("version 2 is published\nin force in 2 of 2 limiters after "), "{all:?}");
     assert!(all.stderr.contains("these follow no shared rules: web-2 (12)"), "{all:?}");
@@ -152,6 +142,8 @@ fn a_name_that_no_limiter_has_is_a_warning_and_one_that_is_nearly_a_rule_is_refu
         other.code == Some(0) && other.stderr.contains("no limiter that lives has the rule `reports`"),
         "{other:?}"
     );
+    // A short name was a warning alone.
+    set(&["ap", "5/s"]).failed(2, "got `ap`, which none has: write `api`, or add `--force`");
     let known = set(&["getId", "6/10s"]);
     assert!(!known.stderr.contains("warning: no limiter that lives has the rule"), "{known:?}");
     let part = set(&["api", "9/min", "--match", "user=7"]);
@@ -271,18 +263,60 @@ fn why_tells_limits_of_a_deploy_apart() {
     let server = server();
     let url = server.url();
     write(&server, INVENTORY, &["1", "1", "1"]);
-    let digest = "fedcba9876543210".repeat(2);
-    let name = |name: &str| format!("rl-live:{{rl}}:{name}:{digest}");
-    let end = "99999999999999";
-    server.command(&["ZADD", &name("members"), end, "00000000000000ff web-9 99 0.1.0 951782399000 1 up"]);
-    server.command(&["HSET", "rl-live:{rl}:counts", &digest, &format!("1 {end}")]);
-    server.command(&["SET", &name("inventory"), &INVENTORY.replace("5/10s", "8/10s")]);
+    let others = LiveLimiters::on(&server).digest(&"fedcba9876543210".repeat(2));
+    let member = "00000000000000ff web-9 99 0.1.0 951782399000 1 up";
+    others.beat_as(&INVENTORY.replace("5/10s", "8/10s"), &[member]);
     let text = limiter(&url, &["why", "getId"]).ok();
     assert!(text.contains("3 of 4") && text.contains("`getId` is other in: 8/10s in 1\n"), "{text}");
     let json = limiter(&url, &["why", "getId", "--json"]).json();
     assert_eq!((&json["rules"][0]["limiters"], &json["rules"][0]["other_limits"]), (&json!(3), &json!(["8/10s in 1"])));
     // What is too long or no text stops nothing.
-    server.command(&["DEL", &name("inventory")]);
-    server.command(&["HSET", &name("inventory"), "a", "b"]);
+    let inventory = others.name(&format!("inventory:{}", "fedcba9876543210".repeat(2)));
+    server.command(&["DEL", &inventory]);
+    server.command(&["HSET", &inventory, "a", "b"]);
     assert!(limiter(&url, &["why", "getId"]).ok().contains("5/10s"));
+}
+
+/// All limits of a rule had the time of the one that denies for the longest time.
+#[test]
+fn why_shows_the_next_call_of_each_limit() {
+    let server = server();
+    let url = server.url();
+    let line = |limits: &str| {
+        format!(r#"{{"rule":"a","keys":["a:{{id}}"],"limits":[{limits}],"mode":"enforce","origin":"file"}}"#)
+    };
+    write(&server, &line(r#""2/h","2/d","9/w""#), &["-"]);
+    let why = || limiter(&url, &["why", "a:@1", "--json"]).json()["rules"][0].clone();
+    let waits = |rule: &Value| -> Vec<u64> {
+        let limits = rule["limits"].as_array().expect("a list").iter();
+        limits.map(|limit| limit["retry_after_ms"].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(waits(&why()), [0, 0, 0]);
+    let check = ["check", "a:@1", "--limit", "2/h", "--limit", "2/d", "--limit", "9/w"];
+    (0..2).for_each(|_| drop(limiter(&url, &check).ok()));
+    let (denied, hour) = (why(), 3_600_000);
+    let [of_hour, of_day, of_week] = waits(&denied)[..] else { panic!("{denied}") };
+    assert!(of_hour > hour / 2 && of_hour <= hour && of_day > 23 * hour && of_week == 0, "{denied}");
+    assert!(denied["retry_after_ms"].as_u64().is_some_and(|all| all > 23 * hour), "{denied}");
+    let text = limiter(&url, &["why", "a:@1"]).stdout;
+    let next =
+        |line: usize| text.lines().nth(line).and_then(|line| line.split("  ").filter(|cell| !cell.is_empty()).nth(6));
+    assert!(next(2).is_some_and(|next| next.trim().starts_with("in 59 min")), "{text}");
+    assert_eq!((next(3).map(str::trim), next(4).map(str::trim)), (Some("in 23 h 59 min"), Some("now")), "{text}");
+}
+
+/// One forged heartbeat ended `why`, and many versions made a line of 2 MB.
+#[test]
+fn why_leaves_out_what_no_limiter_writes() {
+    let server = server();
+    let url = server.url();
+    let nameless = r#"{"rule":"","keys":["getId"],"limits":["5/10s"],"mode":"enforce","origin":"file"}"#;
+    let versions: Vec<_> = (1..=300).map(|version: u32| version.to_string()).collect();
+    let versions: Vec<_> = versions.iter().map(String::as_str).collect();
+    write(&server, &format!("{nameless}\n{INVENTORY}"), &versions);
+    let text = limiter(&url, &["why", "getId"]).ok();
+    assert!(text.contains("; 10 in 1 (web-9 (19)); and 290 more versions\n"), "{text}");
+    let json = limiter(&url, &["why", "getId", "--json"]).json();
+    assert_eq!(json["shared_rules"]["followed"].as_array().map(Vec::len), Some(100));
+    assert_eq!(json["rules"].as_array().map(Vec::len), Some(1));
 }

@@ -22,7 +22,7 @@ fn export(server: &RedisServer) -> String {
 }
 
 /// What a change states where no limiter writes heartbeats.
-const NOBODY: &str = "no limiter lives: one that follows the shared rules reads them when it starts\n";
+const NOBODY: &str = "warning: no limiter lives under the prefix `rl` in this database: check the URL with its database, and `--prefix`; one that follows the shared rules reads them when it starts\n";
 
 #[test]
 fn comments_and_order_stay() {
@@ -175,7 +175,7 @@ fn limits_of_one_window_draw_a_warning() {
     assert!(of_override.stderr.contains(&message("`60/min` and `70/min`")), "{of_override:?}");
     let lint = limiter_with_input("", &["rules", "lint", "-"], export(&server).as_bytes());
     assert_eq!(lint.stderr.matches("warning: standard input: `a` has ").count(), 2, "{lint:?}");
-    assert!(!run(&["set", "a", "7/s", "70/min"]).stderr.contains("warning"));
+    assert!(!run(&["set", "a", "7/s", "70/min"]).stderr.contains("warning: `a` has"));
     let apart = "[rules.a]\nlimits = [\"7/s\", { limit = \"9/s\", algorithm = \"token_bucket\" }]\n";
     assert_eq!(limiter_with_input("", &["rules", "lint", "-"], apart.as_bytes()).stderr, "");
 }

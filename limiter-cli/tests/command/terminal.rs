@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use limiter_testkit::RedisServer;
+use limiter_testkit::{LiveLimiters, RedisServer};
 
 use crate::support::{limiter, server};
 
@@ -112,7 +112,7 @@ fn top_is_renewed_in_place_until_it_is_ended() {
     let server = server();
     let write = |denied: u32| {
         let text = format!("1 00000000000000aa web-1 12 checkout\nr search 1000 d{denied}+1\n");
-        server.command(&["XADD", "rl-live:{rl}:activity", "*", "e", &text]);
+        LiveLimiters::on(&server).add_activity(&text);
     };
     write(4711);
     let mut top = start(&server, "top --every 100ms");

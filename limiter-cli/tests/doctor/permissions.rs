@@ -215,3 +215,39 @@ fn the_user_of_sentinels_is_checked_apart() {
         assert_eq!(findings.exit, Some(3), "{}", findings.written);
     }
 }
+
+/// An operator met one missing permission after the other.
+#[test]
+fn the_permissions_of_an_operator_are_all_named_at_once() {
+    let server = server();
+    let mut users = [documented_rules("operator"), documented_rules("lister"), documented_rules("watcher")].concat();
+    users.retain(|rule| rule.starts_with(['+', '~']));
+    users.sort_unstable();
+    users.dedup();
+    users.insert(0, "-@all");
+    set_rules(&server, &users);
+    let operator = || doctor_with(&server.url(), &["--operator"]);
+    let findings = operator();
+    findings.assert_fails_only(&[]);
+    findings.assert("operator", "ok", "the user publishes shared rules, lists limiters and reads activity", "");
+    assert_keys_expire(&server);
+    set_rules(&server, &without(&without(&without(&users, "+xrevrange"), "+lpush"), "+time"));
+    let findings = operator();
+    assert_eq!(findings.exit, Some(3), "{}", findings.written);
+    let lacks = "the user lacks +time +lpush to publish rules, +time to list limiters, +xrevrange to read activity";
+    findings.assert("operator", "fail", lacks, "`ACL SETUSER app +time +lpush +xrevrange`");
+    set_rules(&server, &without(&users, "~rl-live:*"));
+    let findings = operator();
+    findings.assert_fails_only(&[]);
+    findings.assert(
+        "operator",
+        "warn",
+        "the user lacks ~rl-live:* to list limiters, ~rl-live:* to read",
+        "app ~rl-live:*`",
+    );
+    set_rules(&server, &["-@all", "+script|load"]);
+    let fix = operator().of("operator")["fix"].as_str().unwrap_or_default().to_owned();
+    let rules = fix.split("ACL SETUSER app ").nth(1).and_then(|rest| rest.split('`').next()).expect("the rules");
+    server.command(&[&["ACL", "SETUSER", "app"], &rules.split(' ').collect::<Vec<_>>()[..]].concat());
+    operator().assert("operator", "ok", "", "");
+}

@@ -133,7 +133,7 @@ fn number(word: &str) -> Option<u64> {
 }
 
 /// Returns a rule's name as it is written: of a long one the beginning, `~` and a digest.
-fn shortened(name: &str) -> Cow<'_, str> {
+pub(super) fn shortened(name: &str) -> Cow<'_, str> {
     const DIGEST_BYTES: usize = 8;
     if name.len() <= MAX_NAME_BYTES {
         return Cow::Borrowed(name);

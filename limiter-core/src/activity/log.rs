@@ -1,12 +1,13 @@
 //! The activity of all limiters, as a reader of the stream has it.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::counters::ActivityCounts;
-use super::entry::{ActivityEntry, KeyKind, KeyLine, RuleLine};
+use super::entry::{ActivityEntry, KeyKind, KeyLine, RuleLine, shortened};
 use crate::store::redis::{StreamId, StreamPart};
 
 /// The activity of all limiters that share a store, as far as it was read by
@@ -136,7 +137,8 @@ const MAX_ITEMS: usize = 200_000;
 const MAX_RULES: usize = 4096;
 const MAX_KEYS: usize = 200;
 /// The time after its last entry at which a limiter is left out.
-const MAX_AGE: Duration = Duration::from_secs(15 * 60);
+const MAX_AGE: Duration = Duration::from_millis(MAX_AGE_MILLIS);
+const MAX_AGE_MILLIS: u64 = 15 * 60 * 1_000;
 /// The time of which a rate is made, if entries come so often.
 const RATE_WINDOW_MILLIS: u64 = 5_000;
 /// The time for which the additions of entries are kept, and the most of them.
@@ -155,6 +157,12 @@ impl ActivityLog {
         self.limiters.values()
     }
 
+    /// Returns the name that a log has for a rule: of one with more than 100 bytes the beginning, `~` and a digest.
+    #[must_use]
+    pub fn name_of_rule(name: &str) -> Cow<'_, str> {
+        shortened(name)
+    }
+
     /// The time at which the log was read last, by the clock of the server. The Unix epoch before that.
     #[must_use]
     pub fn read_at(&self) -> SystemTime {
@@ -170,10 +178,13 @@ impl ActivityLog {
     pub(crate) fn add(&mut self, part: StreamPart) -> Vec<DenialBurst> {
         let StreamPart { now_millis, entries, last } = part;
         self.now_millis = now_millis.max(self.now_millis);
-        self.last = last.max(self.last);
+        // An id that is far ahead of the server's time is no time: the next entry of a limiter removes the stream with it, and
+        // those of the new stream are behind it.
+        let latest = self.now_millis.saturating_add(MAX_AGE_MILLIS);
+        let of_entries = entries.iter().map(|(id, _)| *id).chain(last);
+        self.last = of_entries.filter(|id| id.millis <= latest).max().max(self.last);
         let mut bursts = Vec::new();
-        for (id, text) in entries {
-            // An id of others that is far ahead of the server's time is no time.
+        for (id, text) in entries.into_iter().filter(|(id, _)| id.millis <= latest) {
             let at_millis = id.millis.min(self.now_millis);
             if let Some(entry) = ActivityEntry::parse(&text) {
                 self.add_entry(entry, at_millis, &mut bursts);
@@ -354,4 +365,29 @@ const MAX_MILLIS: u64 = 1_000_000_000_000_000;
 
 fn time(millis: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis.min(MAX_MILLIS))
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+
+    fn part(now_millis: u64, ids: &[&str]) -> StreamPart {
+        let id = |id: &str| StreamId::parse(id.as_bytes()).expect("an id");
+        let text = |id: &str| format!("1 0123456789abcdef web-1 12 test\nr search 1000 d{}+1\n", id.len()).into_bytes();
+        let entries: Vec<_> = ids.iter().map(|text_of| (id(text_of), text(text_of))).collect();
+        let last = entries.iter().map(|(id, _)| *id).max();
+        StreamPart { now_millis, entries, last }
+    }
+
+    /// Limiters remove such a stream. The ids of the next one are behind that of the old one, and no reader saw them.
+    #[test]
+    fn an_id_of_the_far_future_hides_no_later_entry() {
+        let mut log = ActivityLog::new();
+        let now = 1_800_000_000_000;
+        assert_eq!(log.add(part(now, &["1799999999999-0", "99999999999999-0"])).len(), 1);
+        assert_eq!(log.last().map(|id| id.to_string()).as_deref(), Some("1799999999999-0"));
+        // A clock that a failover has set back is no such id.
+        log.add(part(now, &["1800000060000-0"]));
+        assert_eq!(log.last().map(|id| id.to_string()).as_deref(), Some("1800000060000-0"));
+    }
 }

@@ -163,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::activity::entry::ActivityEntry;
-    use crate::{Activity, Key, Limit, Limiter};
+    use crate::{Activity, Key, KeyMatch, Limit, Limiter, Mode, Rule, RuleSet};
 
     const PLACE: &str = "0123456789abcdef web-1 12";
 
@@ -210,6 +210,20 @@ mod tests {
         call(&limiter, "search", "a", 1);
         let third = next(&limiter).expect("something has changed");
         assert_eq!((counts(&third), keys(&third)), ((8, 1), vec![(KeyKind::Denied, key(), 8, 1)]));
+    }
+
+    /// A customer who is blocked had no key.
+    #[test]
+    fn a_call_that_a_mode_denies_has_its_key() {
+        let deny = Rule::new().mode(Mode::Deny);
+        let rule = Rule::new().limit("9/1h".parse().expect("a limit"));
+        let rule = rule.overriding(KeyMatch::key(&Key::new("user:").part("a")), deny);
+        let limiter = limiter(5);
+        limiter.set_rules(RuleSet::new().rule("search", rule)).expect("valid");
+        call(&limiter, "search", "a", 3);
+        let entry = next(&limiter).expect("something has changed");
+        let keys: Vec<_> = entry.keys.iter().map(|key| (key.kind, &*key.key, key.total)).collect();
+        assert_eq!((entry.rules[0].total.denied, keys), (3, vec![(KeyKind::Denied, "user:@a", 3)]));
     }
 
     #[test]

@@ -263,8 +263,10 @@ impl Inside {
             }
         }
         let denied = self.deny_without_store(planned, on_error)?;
-        if let Some((_, denied)) = &denied {
-            self.observers.denied(DecisionContext::new(&[], &[]), denied);
+        match (&denied, &planned.denying) {
+            (Some((_, denied)), Some(denying)) => self.observers.denied_by_mode(denying.context(), denied),
+            (Some((_, denied)), None) => self.observers.denied(DecisionContext::new(&[], &[]), denied),
+            (None, _) => {}
         }
         Ok(denied)
     }

@@ -416,8 +416,7 @@ function ruleView(rule) {
 
 async function readFacts(name, place) {
   try {
-    const { rules } = await request("api/rules");
-    const rule = rules.find((one) => one.rule === name);
+    const { rule } = await request(`api/rules/${encodeURIComponent(name)}`);
     if (!rule) return place.replaceChildren(element("p", { class: "note" }, "No limiter that lives has this rule, and neither has the shared text."));
     const fact = (title, ...value) => [element("dt", {}, title), element("dd", {}, ...value)];
     const limits = (found) => found.join(" and ") || "none";

@@ -1,16 +1,18 @@
 //! The rates of a rule over time, and the rules in force.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use limiter_inspect::{Fleet, LiveLimits, LiveRule, RuleOutline, outline};
-use rate_limited::{Limit, SharedRules};
+use rate_limited::{ActivityLog, Limit, Published, SharedRules};
 use serde_json::{Value, json};
 
 use crate::answer::{Problem, json_response};
 use crate::routes::{Service, Trusted};
+use crate::views::shared_rules::compute;
 
 /// The most rules that are listed.
 const MAX_RULES: usize = 2_000;
@@ -23,14 +25,49 @@ pub(crate) async fn series(State(service): State<Arc<Service>>, Path(rule): Path
 
 /// Returns the rules of limiters that live and of the shared text: limits, mode and origin.
 pub(crate) async fn in_force(_: Trusted, State(service): State<Arc<Service>>) -> Result<Response, Problem> {
-    let fleet = Fleet::read(&service.limiter).await?;
-    let published = SharedRules::new(&service.limiter).read().await?;
-    let shared = outline(&published.toml);
-    let live = fleet.rules().map(|(name, rule)| rule_json(name, Some(rule), shared.get(name)));
-    let alone = shared.iter().filter(|(name, _)| fleet.rule(name).is_none());
-    let alone = alone.map(|(name, outline)| rule_json(name, None, Some(outline)));
-    let rules: Vec<_> = live.chain(alone).take(MAX_RULES).collect();
-    Ok(json_response(StatusCode::OK, &json!({ "version": published.version, "rules": rules })))
+    let rules = InForce::read(&service).await?;
+    let names = rules.names();
+    let shown: Vec<_> = names.iter().take(MAX_RULES).map(|name| rules.to_json(name)).collect();
+    let left_out = names.len().saturating_sub(MAX_RULES);
+    let answer = json!({ "version": rules.version, "rules": shown, "left_out": left_out });
+    Ok(json_response(StatusCode::OK, &answer))
+}
+
+/// Returns one of these rules by its name, or by that which activity has of it.
+pub(crate) async fn in_force_of(
+    _: Trusted,
+    State(service): State<Arc<Service>>,
+    Path(wanted): Path<String>,
+) -> Result<Response, Problem> {
+    let rules = InForce::read(&service).await?;
+    let names = rules.names();
+    let found = names.get(&*wanted).or_else(|| names.iter().find(|name| ActivityLog::name_of_rule(name) == wanted));
+    let answer = json!({ "version": rules.version, "rule": found.map(|name| rules.to_json(name)) });
+    Ok(json_response(StatusCode::OK, &answer))
+}
+
+/// The rules of limiters that live and of the shared text.
+struct InForce {
+    fleet: Fleet,
+    shared: BTreeMap<String, RuleOutline>,
+    version: u64,
+}
+
+impl InForce {
+    async fn read(service: &Service) -> Result<Self, Problem> {
+        let fleet = Fleet::read(&service.limiter).await?;
+        let Published { version, toml, .. } = SharedRules::new(&service.limiter).read().await?;
+        let shared = compute(service, move || outline(&toml)).await?;
+        Ok(Self { fleet, shared, version })
+    }
+
+    fn names(&self) -> BTreeSet<&str> {
+        self.fleet.rules().map(|(name, _)| name).chain(self.shared.keys().map(String::as_str)).collect()
+    }
+
+    fn to_json(&self, name: &str) -> Value {
+        rule_json(name, self.fleet.rule(name), self.shared.get(name))
+    }
 }
 
 fn rule_json(name: &str, live: Option<&LiveRule>, shared: Option<&RuleOutline>) -> Value {

@@ -59,7 +59,8 @@ pub(crate) async fn publish(
     let body = body_of(request).await?;
     let (toml, change) = (text(&body, "toml")?, change(&body)?);
     let operator = operator(&service)?;
-    if let Some(message) = mistake(toml) {
+    let checked = toml.to_owned();
+    if let Some(message) = compute(&service, move || mistake(&checked)).await? {
         let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message.clone());
         return Err(problem.with("mistake", mistake_json(&message)));
     }
@@ -125,7 +126,10 @@ pub(crate) async fn version(
 }
 
 /// Computes an answer beside the threads of the runtime. Few are computed at once.
-async fn compute(service: &Service, answer: impl FnOnce() -> Value + Send + 'static) -> Result<Value, Problem> {
+pub(crate) async fn compute<A: Send + 'static>(
+    service: &Service,
+    answer: impl FnOnce() -> A + Send + 'static,
+) -> Result<A, Problem> {
     let _place = service.questions.acquire().await;
     let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be computed");
     spawn_blocking(answer).await.map_err(failed)

@@ -12,9 +12,10 @@ use tower::ServiceExt;
 use crate::support::{TOKEN, bearer, dashboard, get, post, router, send};
 
 /// Each route that needs the token.
-const PRIVATE: [(&str, &str); 10] = [
+const PRIVATE: [(&str, &str); 11] = [
     ("GET", "/api/limiters"),
     ("GET", "/api/rules"),
+    ("GET", "/api/rules/a"),
     ("POST", "/api/key"),
     ("GET", "/api/text"),
     ("POST", "/api/text/check"),

@@ -1,8 +1,10 @@
 //! The answers without the token have rates and counts alone.
 
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
 use axum::body::Body;
 use axum::http::StatusCode;
-use limiter_testkit::RedisServer;
+use limiter_testkit::{LiveLimiters, RedisServer};
 use serde_json::json;
 
 use crate::support::{
@@ -81,7 +83,7 @@ async fn hostile_texts_are_in_json_alone() {
     let server = RedisServer::start();
     let router = router(&server).await;
     let entry = format!("1 0000000000000001 {0} 10 {0}\nr {0} 1000 d9+9\nd 0 {0} 9+9 0\n", HOSTILE.replace('%', "%25"));
-    server.command(&["XADD", "rl-live:{rl}:activity", "*", "e", &entry]);
+    LiveLimiters::on(&server).add_activity(&entry);
     let (_, state) = first_state(&router, &[("authorization", &bearer())]).await;
     assert_eq!((&state["rules"][0]["rule"], &state["denied"][0]["key"]), (&json!(HOSTILE), &json!(HOSTILE)));
     let path = "/api/rates/%3Cscript%3Ealert(1)%3C%2Fscript%3E";
@@ -92,6 +94,44 @@ async fn hostile_texts_are_in_json_alone() {
         let answer = get(&router, path).await;
         assert!(!answer.text.contains("<script>"), "{path}: {}", answer.text);
     }
+}
+
+/// The sum of two such counts ended the page, and a browser shows no list with such a time.
+#[tokio::test]
+async fn forged_numbers_are_shown_up_to_a_bound() {
+    let server = RedisServer::start();
+    let router = router(&server).await;
+    let (most, limiters) = (u64::MAX, LiveLimiters::on(&server));
+    let member = |number: u64| format!("{number:016x} web {number} 0.1.0 {most} {number} up");
+    limiters.beat_as("", &(0..300).map(member).collect::<Vec<_>>());
+    // The denials of the stream are those of a time without a reading.
+    let past = SystemTime::now() - Duration::from_secs(20);
+    let past = past.duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
+    for number in [1, 2] {
+        let entry = format!("1 {number:016x} web 1 name\nr a {most} a{most}+{most} d{most}+{most}\n");
+        server.command(&["XADD", &limiters.name("activity"), &format!("{past}-{number}"), "e", &entry]);
+    }
+    let (_, state) = first_state(&router, &[]).await;
+    assert_eq!(state["rules"][0]["all_denied"], json!(most));
+    assert_eq!(
+        (&state["fleet"]["limiters"], state["fleet"]["versions"].as_array().map(Vec::len)),
+        (&json!(300), Some(100))
+    );
+    let list = get(&router, "/api/limiters").await.ok();
+    assert_eq!(list["limiters"][0]["since"], json!(8_640_000_000_000_000_u64));
+}
+
+#[tokio::test]
+async fn a_rule_is_found_by_the_name_that_activity_has() {
+    let server = RedisServer::start();
+    let router = router(&server).await;
+    let long = "x".repeat(10_000);
+    let line = format!(r#"{{"rule":"{long}","keys":["x"],"limits":["5/h"],"mode":"enforce","origin":"file"}}"#);
+    LiveLimiters::on(&server).beat(&line, &["-"]);
+    let of = async |name: &str| get(&router, &format!("/api/rules/{name}")).await.ok()["rule"].clone();
+    assert_eq!(of(&long).await["limits"], json!(["5/h"]));
+    assert_eq!(of(&rate_limited::ActivityLog::name_of_rule(&long)).await["limits"], json!(["5/h"]));
+    assert_eq!(of("another").await, json!(null));
 }
 
 #[tokio::test]
@@ -111,10 +151,10 @@ async fn streams_have_a_bound_and_their_places_come_back() {
     let (mut trusted, ..) = open_stream(&router, &[("authorization", &bearer())]).await.expect("a place");
     assert!(next(&mut trusted).await.expect("a state").starts_with("event: state\n"));
     drop(streams);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(20);
     while open_stream(&router, &[]).await.is_err() {
-        assert!(std::time::Instant::now() < until, "the places have not come back");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(Instant::now() < until, "the places have not come back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -128,10 +168,10 @@ async fn a_reader_that_stands_still_loses_its_stream() {
     }
     assert!(open_stream(&router, &[]).await.is_err());
     // None of them takes an event any more.
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(40);
+    let until = Instant::now() + Duration::from_secs(40);
     while open_stream(&router, &[]).await.is_err() {
-        assert!(std::time::Instant::now() < until, "a stalled reader keeps its place");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        assert!(Instant::now() < until, "a stalled reader keeps its place");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let (stream, ..) = &mut streams[0];
     let mut left = 0;

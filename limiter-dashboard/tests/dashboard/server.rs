@@ -67,3 +67,19 @@ async fn slow_and_long_requests_are_ended() {
         exchange(address, format!("GET / HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n").as_bytes(), longest).await;
     assert!(many.starts_with("HTTP/1.1 431"), "{many}");
 }
+
+/// The system kept 4 MB for it, so it had its place for a minute and more.
+#[tokio::test(flavor = "multi_thread")]
+async fn little_is_kept_for_a_client_that_takes_nothing() {
+    let server = RedisServer::start();
+    let mut stream = TcpStream::connect(serve(&server).await).await.expect("a connection");
+    stream
+        .write_all("GET /uplot.js HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(150).as_bytes())
+        .await
+        .expect("written");
+    // The server closes the connection after 20 s.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let mut kept = Vec::new();
+    let _ = timeout(Duration::from_secs(20), stream.read_to_end(&mut kept)).await;
+    assert!((1..1 << 20).contains(&kept.len()), "{} bytes", kept.len());
+}

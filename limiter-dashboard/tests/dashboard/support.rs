@@ -1,12 +1,10 @@
 //! A dashboard on a server of its own, requests to it, and limiters that have written to the server.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use axum::Router;
 use axum::body::{Body, BodyDataStream, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use limiter_dashboard::Dashboard;
-use limiter_testkit::RedisServer;
+use limiter_testkit::{LiveLimiters, RedisServer};
 use rate_limited::Limiter;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -124,19 +122,12 @@ pub(crate) async fn next(stream: &mut BodyDataStream) -> Option<String> {
 /// Writes a heartbeat and activity as a limiter does, with a key and a host that are private.
 pub(crate) fn write_fleet(server: &RedisServer, versions: &[&str]) {
     let inventory = r#"{"rule":"user","keys":["user:{id}"],"limits":["5/h"],"mode":"enforce","origin":"attribute"}"#;
-    let digest = "0123456789abcdef".repeat(2);
-    let name = |name: &str| format!("rl-live:{{rl}}:{name}");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
-    let end = (now + 3_600_000).to_string();
-    let members = name(&format!("members:{digest}"));
-    server.command(&["DEL", &members]);
-    for (number, version) in versions.iter().enumerate() {
-        let member = format!("{number:016x} {SECRET_HOST} {} 0.1.0 951782399000 {version} up", 10 + number);
-        server.command(&["ZADD", &members, &end, &member]);
-    }
-    server.command(&["HSET", &name("counts"), &digest, &format!("{} {end}", versions.len())]);
-    server.command(&["SET", &name(&format!("inventory:{digest}")), inventory]);
-    let entry =
-        format!("1 0000000000000001 {SECRET_HOST} 10 checkout\nr user 1000 a100+12 d40+30\nd 0 {SECRET_KEY} 30+20 0\n");
-    server.command(&["XADD", &name("activity"), "*", "e", &entry]);
+    let member = |(number, version): (usize, &&str)| {
+        format!("{number:016x} {SECRET_HOST} {} 0.1.0 951782399000 {version} up", 10 + number)
+    };
+    let limiters = LiveLimiters::on(server);
+    limiters.beat_as(inventory, &versions.iter().enumerate().map(member).collect::<Vec<_>>());
+    limiters.add_activity(&format!(
+        "1 0000000000000001 {SECRET_HOST} 10 checkout\nr user 1000 a100+12 d40+30\nd 0 {SECRET_KEY} 30+20 0\n"
+    ));
 }

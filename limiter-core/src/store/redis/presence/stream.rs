@@ -31,7 +31,7 @@ pub(crate) struct StreamId {
 }
 
 impl StreamId {
-    fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (millis, sequence) = std::str::from_utf8(text).ok()?.split_once('-')?;
         Some(Self { millis: millis.parse().ok()?, sequence: sequence.parse().ok()? })
     }
