@@ -111,17 +111,10 @@ pub(crate) struct Inside {
     pub(crate) built_at: SystemTime,
     /// Present if the program has set a secret for them.
     pub(crate) receipts: Option<Box<ReceiptBook>>,
-    /// Makes another inside from the options of this one, with these rules.
-    pub(crate) remake: Box<dyn Fn(RuleTable, MadeFor) -> Self + Send + Sync>,
-}
-
-/// For whom the inside of a limiter is made.
-pub(crate) enum MadeFor {
-    Program,
-    /// A child of `fork`, with the ids of the limiter in its parents.
-    Child(Vec<LimiterId>),
-    /// An [examiner](Limiter::examiner), which others neither see nor hear.
-    Examiner,
+    /// Makes the inside of a child of `fork` with these rules, and these ids of its parents.
+    pub(crate) remake: Box<dyn Fn(RuleTable, Vec<LimiterId>) -> Self + Send + Sync>,
+    /// Makes that of an [examiner](Limiter::examiner) with these rules, which others neither see nor hear.
+    pub(crate) make_examiner: Box<dyn Fn(RuleTable) -> Self + Send + Sync>,
 }
 
 /// The store of a limiter: one in this process, which has no failure policy to apply, or a guarded one.
@@ -148,7 +141,7 @@ impl Inside {
     #[cold]
     fn in_child(&self) -> Self {
         let parents = self.parents.iter().copied().chain([self.limiter_id]).collect();
-        let child = (self.remake)(self.rules.in_child(), MadeFor::Child(parents));
+        let child = (self.remake)(self.rules.in_child(), parents);
         #[cfg(all(feature = "rules", feature = "redis"))]
         if let (Some(status), Some(store), Some(own)) = (self.shared_rules.get(), self.redis(), child.redis()) {
             let _ = child.shared_rules.set(Arc::clone(status));

@@ -13,7 +13,7 @@ use crate::decision::receipt::LimiterId;
 use crate::guard::{Guard, RemoteStore};
 use crate::instances::Instances;
 use crate::limiter::wait_queue::WaitQueues;
-use crate::limiter::{Backend, Inside, MadeFor};
+use crate::limiter::{Backend, Inside};
 use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
@@ -51,6 +51,14 @@ enum StoreRecipe {
     Redis(Endpoint, Option<Secret>),
 }
 
+/// For whom a limiter is made.
+enum MadeFor {
+    Program,
+    /// A child of `fork`, with the ids of the limiter in its parents.
+    Child(Vec<LimiterId>),
+    Examiner,
+}
+
 impl Recipe {
     /// Makes the limiter. A store on Redis is not started yet.
     fn limiter(options: Builder, store: StoreRecipe, rules: RuleTable) -> Limiter {
@@ -76,6 +84,7 @@ impl Recipe {
         observers.attach_overflow(overflows);
         observers.attach_rules(rules.logged_limits());
         observers.attach_activity(activity);
+        let recipe = Arc::clone(&self);
         Inside {
             rules,
             runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
@@ -99,7 +108,8 @@ impl Recipe {
             built_at: SystemTime::now(),
             receipts: self.receipt_book(),
             backend,
-            remake: Box::new(move |rules, made_for| Arc::clone(&self).inside(rules, made_for)),
+            remake: Box::new(move |rules, parents| Arc::clone(&self).inside(rules, MadeFor::Child(parents))),
+            make_examiner: Box::new(move |rules| Arc::clone(&recipe).inside(rules, MadeFor::Examiner)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::limiter::{Limiter, MadeFor};
+use crate::limiter::Limiter;
 use crate::request::CallOptions;
 use crate::rule::{CallDefaults, RuleTable};
 use crate::{Error, ErrorKind, Mode, OnError, RuleSet};
@@ -32,7 +32,7 @@ impl Limiter {
         table.check()?;
         let options = CallOptions { on_error: OnError::Raise, deadline: Some(DEADLINE), ..CallOptions::default() };
         let table = table.with_defaults(CallDefaults { options, is_guarded: true });
-        Ok(Self::from_inside((inside.remake)(table, MadeFor::Examiner)))
+        Ok(Self::from_inside((inside.make_examiner)(table)))
     }
 
     /// Returns the prefix of its keys. `None` for a limiter in memory. For the front ends of this project.
