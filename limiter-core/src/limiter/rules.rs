@@ -52,6 +52,13 @@ impl Limiter {
         self.inside().rules.in_force()
     }
 
+    /// Returns a number that changes with each change of the [rules](Limiter::rules), for a program that keeps what it has
+    /// computed from them. 0 without any settings; otherwise no other limiter of the process has the number.
+    #[must_use]
+    pub fn rules_generation(&self) -> u64 {
+        self.inside().rules.generation()
+    }
+
     /// The number of calls under rules of `configured` limits that no set of rules gives any. They are unlimited. The log
     /// has a warning for the first call of each rule.
     #[must_use]

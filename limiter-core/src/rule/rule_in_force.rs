@@ -10,6 +10,7 @@ use crate::{Block, Limit, OnError};
 #[derive(Clone, Debug)]
 pub struct RuleInForce {
     name: String,
+    key: Option<String>,
     limits: Vec<Limit>,
     mode: Mode,
     call: CallSettings,
@@ -20,10 +21,16 @@ pub struct RuleInForce {
 }
 
 impl RuleInForce {
-    pub(crate) fn new(name: &str, rule: &ResolvedRule, attribute_limits: &'static [&'static str]) -> Self {
+    /// `key` is the one that a set of rules states.
+    pub(crate) fn new(
+        (name, key): (&str, Option<&str>),
+        rule: &ResolvedRule,
+        attribute_limits: &'static [&'static str],
+    ) -> Self {
         let settings = rule.settings();
         Self {
             name: name.to_owned(),
+            key: key.map(str::to_owned),
             limits: settings.limits().to_vec(),
             mode: settings.mode(),
             call: settings.call.or(settings.default_call),
@@ -38,6 +45,12 @@ impl RuleInForce {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The template of the rule's keys, such as `user:{user_id}`, if a set of rules states it as `key`.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
     }
 
     /// The configured limits. Empty if the attribute's limits apply.

@@ -320,7 +320,7 @@ impl RuleTable {
         let state = self.lock();
         let in_force = |name: &str| {
             let resolved = state.levels.resolve(name, KeyText::Unknown, self.switch);
-            RuleInForce::new(name, &resolved, catalog.limits_of(name))
+            RuleInForce::new((name, state.levels.key_of(name)), &resolved, catalog.limits_of(name))
         };
         let names: BTreeSet<_> = state.levels.names().union(&catalog.names()).copied().collect();
         names.into_iter().map(in_force).collect()
