@@ -2,7 +2,6 @@
 //!
 //! A protocol reads a [`Call`], gets an [`Answer`] or a [`Problem`], and writes it in its own form. It never uses the limiter.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
-use rate_limited::{Builder, Key, Limit, Limiter, ManualClock, Mode, OnError, Rule, RuleSet, Source};
+use rate_limited::{Builder, ErrorKind, Key, Limit, Limiter, ManualClock, Mode, OnError, Rule, RuleSet, Source};
 
 use super::*;
 
@@ -181,7 +182,7 @@ async fn a_wait_has_a_bound() {
 #[tokio::test]
 async fn a_failure_is_a_problem_under_raise_alone() {
     let rules = "[rules.raise]\nlimit = \"1/10s\"\non_error = \"raise\"\n[rules.closed]\nlimit = \"1/10s\"\non_error = \"closed\"";
-    let failing = Limiter::builder().failing(rate_limited::ErrorKind::Timeout).on_error(OnError::Standby);
+    let failing = Limiter::builder().failing(ErrorKind::Timeout).on_error(OnError::Standby);
     let service = service_of(failing, rules);
     let problem = service.check(&call("raise", &[])).await.expect_err("raised");
     assert_eq!((problem.code(), problem.class()), ("undecided", ProblemClass::Unavailable));

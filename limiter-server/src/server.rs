@@ -1,0 +1,330 @@
+//! A server with its sockets, or its routes for another one.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rate_limited::Limiter;
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until};
+use tower_service::Service;
+
+use crate::error::Error;
+use crate::http::HttpService;
+use crate::http::access::Access;
+use crate::http::auth::PartHeaders;
+use crate::listen::{Connections, ListenAddress, Listener, Phase, Socket, StreamTimes, TimedStream, TurnCount};
+use crate::service::{DecisionService, ServicePolicy};
+
+/// The times of the clients of HTTP. Gateways keep connections for up to 90 s.
+const HTTP_TIMES: StreamTimes = StreamTimes {
+    head: Duration::from_secs(10),
+    idle: Duration::from_secs(180),
+    stall: Duration::from_secs(20),
+};
+/// The most bytes and fields of a head.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+const MAX_HEADERS: usize = 64;
+/// The time in which the server is not ready and still accepts, and that of the end in all.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+const END_TIME: Duration = Duration::from_millis(4_500);
+/// The longest time between two sweeps of the slots.
+const MAX_SWEEP_TIME: Duration = Duration::from_secs(1);
+
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
+    content-length: 146\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
+    {\"type\":\"about:blank\",\"title\":\"Too many connections\",\"status\":503,\"code\":\"too-many-connections\",\"detail\":\"all places of connections are in use\"}";
+
+/// A decision service on a limiter: its options, and its sockets or routes.
+///
+/// The limiter should be built with [`report_limits`](rate_limited::Builder::report_limits), so that an answer has each of
+/// several limits, and with a [`receipt_secret`](rate_limited::Builder::receipt_secret) for receipts.
+///
+/// ```
+/// use limiter_server::Server;
+/// use rate_limited::{Limiter, RuleSet};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rules: RuleSet = "[rules.search]\nkey = \"search:{user_id}\"\nlimit = \"5/10s\"".parse()?;
+/// let limiter = Limiter::builder().url("memory:").rules(rules).report_limits(true).build()?;
+/// let server = Server::new(limiter).bind(&"127.0.0.1:0".parse()?).await?;
+/// println!("http://{}/v1/check", server.address());
+/// server.run(async { /* returns when the server should end */ }).await;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a server answers nothing until it is run or its routes are served"]
+pub struct Server {
+    limiter: Limiter,
+    policy: ServicePolicy,
+    access: Access,
+    part_headers: PartHeaders,
+    render_metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    max_connections: u32,
+    is_insecure: bool,
+}
+
+impl Server {
+    /// Creates a server on a limiter.
+    pub fn new(limiter: Limiter) -> Self {
+        Self {
+            limiter,
+            policy: ServicePolicy::default(),
+            access: Access::default(),
+            part_headers: PartHeaders::default(),
+            render_metrics: None,
+            max_connections: 10_000,
+            is_insecure: false,
+        }
+    }
+
+    /// Sets the longest wait that a call may demand. The default is 1 s.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.policy.max_wait = max_wait;
+        self
+    }
+
+    /// Permits calls with limits of their own, on keys that no rule reaches.
+    pub fn allow_limits(mut self) -> Self {
+        self.policy.allows_limits = true;
+        self
+    }
+
+    /// Sets the most calls that run at once. Further ones get 503 at once. The default is 10 000.
+    pub fn max_calls(mut self, calls: usize) -> Self {
+        self.policy.max_calls = calls;
+        self
+    }
+
+    /// Sets the most slots that callers hold at once. Further ones get 503. The default is 100 000.
+    pub fn max_slots(mut self, slots: usize) -> Self {
+        self.policy.max_slots = slots;
+        self
+    }
+
+    /// Sets the most connections at once. Further ones get 503. The default is 10 000.
+    pub fn max_connections(mut self, connections: u32) -> Self {
+        self.max_connections = connections.clamp(1, u32::MAX >> 3);
+        self
+    }
+
+    /// Sets the token that each call needs, as `Authorization: Bearer`.
+    ///
+    /// # Errors
+    /// It has less than 16 bytes, or others than visible ASCII letters.
+    pub fn token(mut self, token: impl AsRef<[u8]>) -> Result<Self, Error> {
+        self.access = Access::with_token(token.as_ref())?;
+        Ok(self)
+    }
+
+    /// Names the header that has a part of the key, for the requests of gateways: `user_id=x-user-id` for the part of every
+    /// rule, `search/user_id=x-user-id` for that of one.
+    ///
+    /// The gateway must set the header. One that it passes on from a client is chosen by the client.
+    ///
+    /// # Errors
+    /// The text has another form, or the part has a header already.
+    pub fn header(mut self, text: impl AsRef<str>) -> Result<Self, Error> {
+        self.part_headers.add(text.as_ref())?;
+        Ok(self)
+    }
+
+    /// Adds `/metrics` with the text that an exporter renders, in the format of Prometheus. Install the recorder before
+    /// [`bind`](Server::bind) or [`into_router`](Server::into_router): the series are those of the recorder at that time.
+    pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.render_metrics = Some(Arc::new(render));
+        self
+    }
+
+    /// Permits an address that other machines reach, without a token.
+    pub fn insecure(mut self) -> Self {
+        self.is_insecure = true;
+        self
+    }
+
+    /// Returns the routes, to be served by another server. It must have time limits and bounds of its own.
+    ///
+    /// # Panics
+    /// It is called outside of a runtime of tokio, which frees slots that are not left.
+    pub fn into_router(self) -> Router {
+        self.into_http().into_router()
+    }
+
+    fn into_http(self) -> HttpService {
+        let service = Arc::new(DecisionService::new(self.limiter, self.policy));
+        sweep_slots(&service);
+        let mut http = HttpService::new(service);
+        http.access = self.access;
+        http.part_headers = self.part_headers;
+        http.render_metrics = self.render_metrics;
+        http
+    }
+
+    /// Binds the address of HTTP.
+    ///
+    /// # Errors
+    /// The address is in use, or other machines reach it and there is no [`token`](Server::token).
+    ///
+    /// # Panics
+    /// As for [`into_router`](Server::into_router).
+    pub async fn bind(self, address: &ListenAddress) -> Result<BoundServer, Error> {
+        self.check_address("http", address)?;
+        let listener = Listener::bind("http", address).await?;
+        let address = listener.address().unwrap_or_else(|| address.clone());
+        let max_connections = self.max_connections;
+        let http = self.into_http();
+        Ok(BoundServer { is_ending: Arc::clone(&http.is_ending), router: http.into_router(), listener, address, max_connections })
+    }
+
+    /// Checks that an address needs no token, or there is one.
+    ///
+    /// # Errors
+    /// Other machines reach the address, and there is no token.
+    pub(crate) fn check_address(&self, option: &str, address: &ListenAddress) -> Result<(), Error> {
+        if address.is_local() || self.access.has_token() || self.is_insecure {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "`{option}` must be an address of this machine alone without a token, got {address}: set `token-file`, or \
+             `insecure` in a network that you trust"
+        )))
+    }
+}
+
+/// Does not contain the token.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limiter, policy, access, part_headers, max_connections, .. } = self;
+        f.debug_struct("Server")
+            .field("limiter", limiter)
+            .field("policy", policy)
+            .field("access", access)
+            .field("part_headers", part_headers)
+            .field("max_connections", max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A server whose address is bound.
+#[must_use = "a server answers nothing until it is run"]
+pub struct BoundServer {
+    router: Router,
+    is_ending: Arc<AtomicBool>,
+    listener: Listener,
+    address: ListenAddress,
+    max_connections: u32,
+}
+
+impl BoundServer {
+    /// The address of HTTP, with the port that the system has chosen for port 0.
+    #[must_use]
+    pub fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// Serves until `end` is ready, and then ends in order within 5 s.
+    ///
+    /// First `/readyz` answers 503, and each answer closes its connection. After a second no connection is accepted any more,
+    /// and idle ones are closed. The calls that run are answered.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped accepts no further connections. Those that are open go on.
+    pub async fn run(self, end: impl Future<Output = ()>) {
+        let Self { router, is_ending, listener, max_connections, .. } = self;
+        let (phase, watched) = watch::channel(Phase::Serving);
+        let connections = Connections::new(max_connections, watched);
+        let serving = connections.serve(
+            listener,
+            move |socket, phase| serve_http(router.clone(), socket, phase),
+            TOO_MANY_CONNECTIONS,
+        );
+        let ending = async {
+            end.await;
+            is_ending.store(true, Ordering::Relaxed);
+            sleep(DRAIN_TIME).await;
+            phase.send_replace(Phase::Closing);
+        };
+        tokio::join!(serving, ending);
+        connections.ended(END_TIME - DRAIN_TIME).await;
+    }
+}
+
+impl fmt::Debug for BoundServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Serves one connection of HTTP. Its errors are the client's.
+async fn serve_http(router: Router, socket: Socket, mut phase: watch::Receiver<Phase>) {
+    let turns = TurnCount::default();
+    let stream = TimedStream::new(socket, HTTP_TIMES, turns.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        turns.turn();
+        let (mut router, turns) = (router.clone(), turns.clone());
+        async move {
+            let response = router.call(request.map(Body::new)).await;
+            turns.turn();
+            response.map_err(|never: Infallible| match never {})
+        }
+    });
+    let mut server = http1::Builder::new();
+    server.header_read_timeout(None).max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD_BYTES).auto_date_header(false);
+    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut is_closing = false;
+    loop {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = phase.wait_for(|phase| *phase == Phase::Closing), if !is_closing => {
+                is_closing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// Frees slots at their ends, as long as the service lives.
+fn sweep_slots(service: &Arc<DecisionService>) {
+    let service = Arc::downgrade(service);
+    tokio::spawn(async move {
+        while let Some(next) = service.upgrade().map(|service| service.sweep_slots()) {
+            let latest = Instant::now() + MAX_SWEEP_TIME;
+            sleep_until(next.map_or(latest, |next| next.min(latest)).into()).await;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_a_connection_too_many_is_whole() {
+        let text = std::str::from_utf8(TOO_MANY_CONNECTIONS).expect("ASCII");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{} bytes", body.len());
+        assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
+    }
+
+    #[test]
+    fn an_address_of_other_machines_needs_a_token() {
+        let address = "0.0.0.0:0".parse().expect("an address");
+        let server = || Server::new(Limiter::memory());
+        let error = server().check_address("http", &address).expect_err("no token").to_string();
+        assert!(error.contains("`http`") && error.contains("`insecure`"), "{error}");
+        assert!(server().insecure().check_address("http", &address).is_ok());
+        let with_token = server().token("0123456789abcdef").expect("long enough");
+        assert!(with_token.check_address("http", &address).is_ok());
+        assert!(!format!("{with_token:?}").contains("0123456789abcdef"));
+    }
+}
