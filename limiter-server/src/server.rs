@@ -23,7 +23,7 @@ use crate::http::HttpService;
 use crate::http::access::Access;
 use crate::http::auth::PartHeaders;
 use crate::listen::{Connections, ListenAddress, Listener, Phase, Socket, StreamTimes, TimedStream, TurnCount};
-use crate::service::{DecisionService, ServicePolicy};
+use crate::service::{Catalog, DecisionService, ServicePolicy};
 
 /// The times of the clients of HTTP. Gateways keep connections for up to 90 s.
 const HTTP_TIMES: StreamTimes = StreamTimes {
@@ -64,6 +64,7 @@ const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconten
 /// # }
 /// ```
 #[must_use = "a server answers nothing until it is run or its routes are served"]
+#[derive(Clone)]
 pub struct Server {
     limiter: Limiter,
     policy: ServicePolicy,
@@ -178,7 +179,7 @@ impl Server {
     /// # Panics
     /// As for [`into_router`](Server::into_router).
     pub async fn bind(self, address: &ListenAddress) -> Result<BoundServer, Error> {
-        self.check_address("http", address)?;
+        self.check_address(address)?;
         let listener = Listener::bind("http", address).await?;
         let address = listener.address().unwrap_or_else(|| address.clone());
         let max_connections = self.max_connections;
@@ -186,17 +187,37 @@ impl Server {
         Ok(BoundServer { is_ending: Arc::clone(&http.is_ending), router: http.into_router(), listener, address, max_connections })
     }
 
+    /// Returns the mistakes of the options together: an address that needs a token, and headers of rules or parts that the
+    /// limiter does not have. Rules that it reads from its store later are not known yet.
+    #[must_use]
+    pub fn mistakes(&self, address: &ListenAddress) -> Vec<Error> {
+        let catalog = Catalog::read(&self.limiter);
+        let of_headers = self.part_headers.rules().filter_map(|(rule, part)| match catalog.rule(rule) {
+            Err(problem) => {
+                let remedy = problem.suggestion().unwrap_or_else(|| "remove it".to_owned());
+                Some(Error::new(format!("`header` must be of a rule, got `{rule}`: {remedy}")))
+            }
+            Ok(found) if found.parts().is_some_and(|parts| parts.contains(&part)) => None,
+            Ok(found) => {
+                let parts: Vec<_> = found.parts().unwrap_or_default().iter().map(|part| format!("`{part}`")).collect();
+                let parts = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
+                Some(Error::new(format!(
+                    "`header` must be of a part of the key, got `{part}` of the rule `{rule}`, whose parts are {parts}: write one \
+                     of them, or remove it"
+                )))
+            }
+        });
+        self.check_address(address).err().into_iter().chain(of_headers).collect()
+    }
+
     /// Checks that an address needs no token, or there is one.
-    ///
-    /// # Errors
-    /// Other machines reach the address, and there is no token.
-    pub(crate) fn check_address(&self, option: &str, address: &ListenAddress) -> Result<(), Error> {
+    fn check_address(&self, address: &ListenAddress) -> Result<(), Error> {
         if address.is_local() || self.access.has_token() || self.is_insecure {
             return Ok(());
         }
         Err(Error::new(format!(
-            "`{option}` must be an address of this machine alone without a token, got {address}: set `token-file`, or \
-             `insecure` in a network that you trust"
+            "`http` must be an address of this machine alone without a token, got {address}: set `token-file`, or `insecure` \
+             in a network that you trust"
         )))
     }
 }
@@ -320,11 +341,11 @@ mod tests {
     fn an_address_of_other_machines_needs_a_token() {
         let address = "0.0.0.0:0".parse().expect("an address");
         let server = || Server::new(Limiter::memory());
-        let error = server().check_address("http", &address).expect_err("no token").to_string();
+        let error = server().check_address(&address).expect_err("no token").to_string();
         assert!(error.contains("`http`") && error.contains("`insecure`"), "{error}");
-        assert!(server().insecure().check_address("http", &address).is_ok());
+        assert!(server().insecure().check_address(&address).is_ok());
         let with_token = server().token("0123456789abcdef").expect("long enough");
-        assert!(with_token.check_address("http", &address).is_ok());
+        assert!(with_token.check_address(&address).is_ok());
         assert!(!format!("{with_token:?}").contains("0123456789abcdef"));
     }
 }
