@@ -353,12 +353,18 @@ fn panicked() -> HttpProblem {
 
 fn unknown_path(path: &str) -> Response<Body> {
     let shown: Cow<'_, str> = path.chars().take(100).collect();
-    let problem =
-        HttpProblem::new(StatusCode::NOT_FOUND, "unknown-path", "There is no such path", format!("`{shown}` is no path"));
+    let problem = HttpProblem::new(
+        StatusCode::NOT_FOUND,
+        "unknown-path",
+        "There is no such path",
+        format!("`{shown}` is no path"),
+    );
     let nearest = limiter_syntax::nearest(path, ROUTES.iter().map(|entry| entry.path));
-    uncached(match nearest {
-        Some(nearest) => problem.suggest(format!("write `{nearest}`")),
-        None => problem,
-    }
-    .into_response())
+    uncached(
+        match nearest {
+            Some(nearest) => problem.suggest(format!("write `{nearest}`")),
+            None => problem,
+        }
+        .into_response(),
+    )
 }

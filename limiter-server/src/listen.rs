@@ -53,7 +53,9 @@ impl FromStr for ListenAddress {
     fn from_str(text: &str) -> Result<Self, Error> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
-                "" => Err(Error::new("the path of a socket must follow `unix:`, got none: write `unix:/run/limiter.sock`")),
+                "" => Err(Error::new(
+                    "the path of a socket must follow `unix:`, got none: write `unix:/run/limiter.sock`",
+                )),
                 path => Ok(Self::Unix(path.into())),
             };
         }
@@ -101,10 +103,14 @@ impl Listener {
     /// The address cannot be used: it is in use, for one.
     pub(crate) async fn bind(option: &str, address: &ListenAddress) -> Result<Self, Error> {
         let failed = |error: &io::Error| {
-            Error::new(format!("`{option}` must be a free address, got {address}: {error}: use another one, or end its program"))
+            Error::new(format!(
+                "`{option}` must be a free address, got {address}: {error}: use another one, or end its program"
+            ))
         };
         match address {
-            ListenAddress::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp).map_err(|error| failed(&error)),
+            ListenAddress::Tcp(address) => {
+                TcpListener::bind(address).await.map(Self::Tcp).map_err(|error| failed(&error))
+            }
             #[cfg(unix)]
             ListenAddress::Unix(path) => {
                 remove_left_over(path).await.map_err(|error| failed(&error))?;
@@ -279,7 +285,9 @@ mod tests {
             assert!(text.parse::<ListenAddress>().is_err(), "{text}");
         }
         let is_local = |text: &str| text.parse::<ListenAddress>().expect(text).is_local();
-        assert!(is_local("127.1.2.3:1") && is_local("[::1]:1") && is_local("[::ffff:127.0.0.1]:1") && is_local("unix:a"));
+        assert!(
+            is_local("127.1.2.3:1") && is_local("[::1]:1") && is_local("[::ffff:127.0.0.1]:1") && is_local("unix:a")
+        );
         assert!(!is_local("0.0.0.0:1") && !is_local("192.0.2.1:1") && !is_local("[::]:1"));
     }
 

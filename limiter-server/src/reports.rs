@@ -16,12 +16,8 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-const OUTCOMES: [(Outcome, &str); 4] = [
-    (Outcome::Ok, "ok"),
-    (Outcome::Denied, "denied"),
-    (Outcome::Invalid, "invalid"),
-    (Outcome::Failed, "failed"),
-];
+const OUTCOMES: [(Outcome, &str); 4] =
+    [(Outcome::Ok, "ok"), (Outcome::Denied, "denied"), (Outcome::Invalid, "invalid"), (Outcome::Failed, "failed")];
 
 /// The series of one protocol, for the recorder that was installed when it was made.
 pub(crate) struct ProtocolReports {
@@ -37,11 +33,13 @@ struct CommandSeries {
 impl ProtocolReports {
     /// Creates the series of a protocol with these commands or routes.
     pub(crate) fn new(protocol: &'static str, commands: impl IntoIterator<Item = &'static str>) -> Self {
-        let series = |command: &'static str| CommandSeries {
+        let series = |command: &'static str| {
+            CommandSeries {
             requests: OUTCOMES.map(|(_, outcome)| {
                 counter!("limiter_server_requests_total", "protocol" => protocol, "command" => command, "outcome" => outcome)
             }),
             durations: histogram!("limiter_server_request_seconds", "protocol" => protocol, "command" => command),
+        }
         };
         Self { commands: commands.into_iter().map(series).collect() }
     }

@@ -26,11 +26,8 @@ use crate::listen::{Connections, ListenAddress, Listener, Phase, Socket, StreamT
 use crate::service::{Catalog, DecisionService, ServicePolicy};
 
 /// The times of the clients of HTTP. Gateways keep connections for up to 90 s.
-const HTTP_TIMES: StreamTimes = StreamTimes {
-    head: Duration::from_secs(10),
-    idle: Duration::from_secs(180),
-    stall: Duration::from_secs(20),
-};
+const HTTP_TIMES: StreamTimes =
+    StreamTimes { head: Duration::from_secs(10), idle: Duration::from_secs(180), stall: Duration::from_secs(20) };
 /// The most bytes and fields of a head.
 const MAX_HEAD_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
@@ -41,7 +38,7 @@ const END_TIME: Duration = Duration::from_millis(4_500);
 const MAX_SWEEP_TIME: Duration = Duration::from_secs(1);
 
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
-    content-length: 146\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
+    content-length: 144\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
     {\"type\":\"about:blank\",\"title\":\"Too many connections\",\"status\":503,\"code\":\"too-many-connections\",\"detail\":\"all places of connections are in use\"}";
 
 /// A decision service on a limiter: its options, and its sockets or routes.
@@ -184,7 +181,13 @@ impl Server {
         let address = listener.address().unwrap_or_else(|| address.clone());
         let max_connections = self.max_connections;
         let http = self.into_http();
-        Ok(BoundServer { is_ending: Arc::clone(&http.is_ending), router: http.into_router(), listener, address, max_connections })
+        Ok(BoundServer {
+            is_ending: Arc::clone(&http.is_ending),
+            router: http.into_router(),
+            listener,
+            address,
+            max_connections,
+        })
     }
 
     /// Returns the mistakes of the options together: an address that needs a token, and headers of rules or parts that the

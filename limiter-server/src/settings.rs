@@ -142,7 +142,9 @@ fn server(limiter: Limiter, arguments: &Arguments, mistakes: &mut Mistakes) -> S
     if let Some(text) = &arguments.max_connections {
         let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
         let number = number.ok_or_else(|| {
-            format!("`max-connections` must be a number of 1 to {MAX_CONNECTIONS}, got `{text}`: write one such as `10000`")
+            format!(
+                "`max-connections` must be a number of 1 to {MAX_CONNECTIONS}, got `{text}`: write one such as `10000`"
+            )
         });
         if let Some(number) = mistakes.take(number) {
             server = server.max_connections(number);
@@ -155,14 +157,16 @@ fn duration(option: &str, text: &str) -> Result<Duration, String> {
     if ["0", "0s", "0ms"].contains(&text) {
         return Ok(Duration::ZERO);
     }
-    let invalid = |_| format!("`{option}` must be a number and a unit, got `{text}`: write one such as `500ms` or `1s`");
+    let invalid =
+        |_| format!("`{option}` must be a number and a unit, got `{text}`: write one such as `500ms` or `1s`");
     parse_window(text).map(Duration::from_millis).map_err(invalid)
 }
 
 /// Reads a file with a token or a secret, without the newline at its end.
 fn read_secret(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
-    let unreadable = |error| format!("`{option}` must be a file that can be read, got {shown}: {error}: write its path");
+    let unreadable =
+        |error| format!("`{option}` must be a file that can be read, got {shown}: {error}: write its path");
     let found = fs::metadata(path).map_err(unreadable)?;
     if !found.is_file() {
         return Err(format!("`{option}` must be a file, got {shown}, which is none: write its path"));
@@ -171,7 +175,9 @@ fn read_secret(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_SECRET_BYTES {
-        return Err(format!("`{option}` must have at most {MAX_SECRET_BYTES} bytes, got more in {shown}: write the secret alone"));
+        return Err(format!(
+            "`{option}` must have at most {MAX_SECRET_BYTES} bytes, got more in {shown}: write the secret alone"
+        ));
     }
     while bytes.last().is_some_and(|byte| b"\r\n".contains(byte)) {
         bytes.pop();
@@ -189,7 +195,9 @@ fn check_mode(option: &str, path: &Path, found: &fs::Metadata) -> Result<(), Str
         return Ok(());
     }
     let shown = path.display();
-    Err(format!("`{option}` must be a file that others cannot read, got {shown} with the mode {mode:04o}: run `chmod 600 {shown}`"))
+    Err(format!(
+        "`{option}` must be a file that others cannot read, got {shown} with the mode {mode:04o}: run `chmod 600 {shown}`"
+    ))
 }
 
 #[cfg(not(unix))]
@@ -228,7 +236,16 @@ mod tests {
             "--shared-rules-cache=/nonexistent",
             "--rules=/nonexistent",
         ]);
-        let expected = ["`shared-rules-cache`", "`deadline`", "/nonexistent", "`http`", "`token-file`", "`header`", "`max-wait`", "`max-connections`"];
+        let expected = [
+            "`shared-rules-cache`",
+            "`deadline`",
+            "/nonexistent",
+            "`http`",
+            "`token-file`",
+            "`header`",
+            "`max-wait`",
+            "`max-connections`",
+        ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (mistake, start) in found.iter().zip(expected) {
             assert!(mistake.contains(start), "{mistake}");

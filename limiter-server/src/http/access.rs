@@ -77,7 +77,9 @@ impl Access {
         }
         let mut sent = headers.get_all(AUTHORIZATION).iter();
         let Some(first) = sent.next() else {
-            return Err(HttpProblem::of_token("the request has no token").suggest("send `authorization: Bearer <token>`"));
+            return Err(
+                HttpProblem::of_token("the request has no token").suggest("send `authorization: Bearer <token>`")
+            );
         };
         let is_right = sent.next().is_none() && bearer(first.as_bytes()).is_some_and(|token| self.is_token(token));
         if is_right { Ok(()) } else { Err(HttpProblem::of_token("the token of the request is wrong")) }
@@ -112,7 +114,14 @@ mod tests {
         for right in [Right::Caller, Right::Operator] {
             assert!(is_permitted(right, &["Bearer 0123456789abcdef"]));
             assert!(is_permitted(right, &["bearer 0123456789abcdef"]));
-            for wrong in ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Basic 0123456789abcdef"] {
+            for wrong in [
+                "",
+                "Bearer",
+                "Bearer ",
+                "Bearer 0123456789abcde",
+                "Bearer 0123456789abcdef0",
+                "Basic 0123456789abcdef",
+            ] {
                 assert!(!is_permitted(right, &[wrong]), "{wrong}");
             }
             assert!(!is_permitted(right, &[]));

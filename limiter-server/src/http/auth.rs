@@ -41,7 +41,9 @@ impl PartHeaders {
             return Err(form());
         }
         let name = HeaderName::try_from(header).map_err(|_| {
-            Error::new(format!("`header` must end with the name of a header, got `{header}`: write one such as `x-user-id`"))
+            Error::new(format!(
+                "`header` must end with the name of a header, got `{header}`: write one such as `x-user-id`"
+            ))
         })?;
         let earlier = match rule {
             None => self.of_all.insert(part.to_owned(), name),
@@ -120,7 +122,9 @@ fn values_of<'h>(
                 "A part of the key has no header",
                 detail,
             );
-            return Err(problem.suggest(format!("start the server with `--header {part}=x-{}`", part.replace(['_', '.'], "-"))));
+            return Err(
+                problem.suggest(format!("start the server with `--header {part}=x-{}`", part.replace(['_', '.'], "-")))
+            );
         };
         let mut sent = headers.get_all(name).iter();
         let missing = || {

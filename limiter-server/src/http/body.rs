@@ -10,8 +10,8 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::LengthLimitError;
 use rate_limited::Limit;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use tokio::time::timeout;
 
 use super::problem::HttpProblem;
@@ -305,12 +305,18 @@ mod tests {
     fn a_body_without_escapes_is_not_copied() {
         let text = br#"{"rule":"search","values":{"user_id":"42","n":7}}"#;
         let mut body: CheckBody<'_> = parse(text).expect("a body");
-        let Ok((Target::Rule { name: Cow::Borrowed("search"), values: Values::Named(values) }, _)) = body.take_call() else {
+        let Ok((Target::Rule { name: Cow::Borrowed("search"), values: Values::Named(values) }, _)) = body.take_call()
+        else {
             panic!("borrowed: {body:?}");
         };
-        assert!(matches!(&values[..], [(Cow::Borrowed("user_id"), Value::Text(Cow::Borrowed("42"))), (_, Value::Unsigned(7))]));
+        assert!(matches!(
+            &values[..],
+            [(Cow::Borrowed("user_id"), Value::Text(Cow::Borrowed("42"))), (_, Value::Unsigned(7))]
+        ));
         let mut escaped: CheckBody<'_> = parse(br#"{"rule":"s\u0065arch"}"#).expect("a body");
-        assert!(matches!(escaped.take_call(), Ok((Target::Rule { name: Cow::Owned(name), .. }, _)) if name == "search"));
+        assert!(
+            matches!(escaped.take_call(), Ok((Target::Rule { name: Cow::Owned(name), .. }, _)) if name == "search")
+        );
     }
 
     #[test]
@@ -328,7 +334,10 @@ mod tests {
         for (text, line, detail) in cases {
             let problem = parsed(text).expect_err(text);
             let shown = serde_json::to_string(&problem.into_body()).expect("a body");
-            assert!(shown.contains(detail) && shown.contains(&format!("\"line\":{line},\"column\":")), "{text}: {shown}");
+            assert!(
+                shown.contains(detail) && shown.contains(&format!("\"line\":{line},\"column\":")),
+                "{text}: {shown}"
+            );
         }
     }
 

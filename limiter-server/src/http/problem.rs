@@ -36,7 +36,8 @@ impl HttpProblem {
     pub(crate) fn new(status: StatusCode, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         let (detail, status_code) = (detail.into(), status.as_u16());
         let (suggestion, line, column) = (None, None, None);
-        let body = ProblemBody { kind: "about:blank", title, status: status_code, code, detail, suggestion, line, column };
+        let body =
+            ProblemBody { kind: "about:blank", title, status: status_code, code, detail, suggestion, line, column };
         Self { status, body, fields: Vec::new() }
     }
 

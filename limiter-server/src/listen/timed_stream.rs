@@ -147,11 +147,8 @@ mod tests {
 
     use super::*;
 
-    const TIMES: StreamTimes = StreamTimes {
-        head: Duration::from_secs(10),
-        idle: Duration::from_secs(180),
-        stall: Duration::from_secs(20),
-    };
+    const TIMES: StreamTimes =
+        StreamTimes { head: Duration::from_secs(10), idle: Duration::from_secs(180), stall: Duration::from_secs(20) };
 
     fn stream() -> (TimedStream<DuplexStream>, DuplexStream, TurnCount) {
         let ((near, far), turns) = (duplex(64), TurnCount::default());
@@ -162,7 +159,9 @@ mod tests {
     async fn seconds_to_error(stream: &mut TimedStream<DuplexStream>) -> u64 {
         let began = Instant::now();
         let mut buffer = [0; 16];
-        while stream.read(&mut buffer).await.map_err(|error| assert_eq!(error.kind(), io::ErrorKind::TimedOut)).is_ok() {}
+        while stream.read(&mut buffer).await.map_err(|error| assert_eq!(error.kind(), io::ErrorKind::TimedOut)).is_ok()
+        {
+        }
         began.elapsed().as_secs()
     }
 

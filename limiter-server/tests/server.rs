@@ -1,0 +1,21 @@
+//! Tests of the server: its routes over real sockets, and the program.
+
+#[path = "server/support.rs"]
+mod support;
+
+#[path = "server/auth.rs"]
+mod auth;
+#[path = "server/budgets.rs"]
+mod budgets;
+#[path = "server/decisions.rs"]
+mod decisions;
+#[path = "server/endings.rs"]
+mod endings;
+#[path = "server/outages.rs"]
+mod outages;
+#[path = "server/problems.rs"]
+mod problems;
+#[path = "server/program.rs"]
+mod program;
+#[path = "server/slots.rs"]
+mod slots;
