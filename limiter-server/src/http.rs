@@ -31,6 +31,8 @@ pub(crate) mod auth;
 mod body;
 mod ops;
 mod problem;
+#[cfg(test)]
+mod openapi_tests;
 
 /// The most checks of a batch.
 const MAX_BATCH: usize = 1_000;

@@ -122,6 +122,12 @@ impl Connection {
         }
     }
 
+    /// Reads all until the connection ends, and returns the first line.
+    pub(crate) async fn receive_head(&mut self) -> String {
+        self.stream.read_to_end(&mut self.buffer).await.expect("an end");
+        String::from_utf8_lossy(&self.buffer).lines().next().unwrap_or_default().to_owned()
+    }
+
     pub(crate) async fn ask(&mut self, head: &str, body: &str) -> Received {
         self.send(head, body).await;
         self.receive().await.expect("a response")
