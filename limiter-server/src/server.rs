@@ -320,8 +320,15 @@ async fn serve_http(router: Router, socket: Socket, mut phase: watch::Receiver<P
 /// Frees slots at their ends, as long as the service lives.
 fn sweep_slots(service: &Arc<DecisionService>) {
     let service = Arc::downgrade(service);
+    let held = metrics::gauge!("limiter_server_slots_held");
+    let sweep = move |service: Arc<DecisionService>| {
+        let next = service.sweep_slots();
+        // A number of slots is far below that of a float.
+        held.set(f64::from(u32::try_from(service.held_slots()).unwrap_or(u32::MAX)));
+        next
+    };
     tokio::spawn(async move {
-        while let Some(next) = service.upgrade().map(|service| service.sweep_slots()) {
+        while let Some(next) = service.upgrade().map(&sweep) {
             let latest = Instant::now() + MAX_SWEEP_TIME;
             sleep_until(next.map_or(latest, |next| next.min(latest)).into()).await;
         }

@@ -93,6 +93,7 @@ impl DecisionService {
     }
 
     /// The bounds of the service.
+    #[cfg_attr(not(test), expect(dead_code, reason = "protocols beside HTTP read it"))]
     pub(crate) fn policy(&self) -> &ServicePolicy {
         &self.policy
     }
@@ -157,6 +158,7 @@ impl DecisionService {
     ///
     /// # Cancel safety
     /// As for [`check`](Self::check).
+    #[cfg_attr(not(test), expect(dead_code, reason = "protocols beside HTTP decide several rules in one call"))]
     pub(crate) async fn check_together(&self, calls: &[Call<'_>]) -> Result<Answer, Problem> {
         let _running = self.begin()?;
         let prepared = calls.iter().map(|call| self.prepare(call)).collect::<Result<Vec<_>, _>>()?;

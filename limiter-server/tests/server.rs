@@ -9,6 +9,8 @@ mod auth;
 mod budgets;
 #[path = "server/decisions.rs"]
 mod decisions;
+#[path = "server/documents.rs"]
+mod documents;
 #[path = "server/endings.rs"]
 mod endings;
 #[path = "server/outages.rs"]

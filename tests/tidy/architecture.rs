@@ -14,7 +14,7 @@ const MAX_TERMS: usize = 25;
 const PAGE: &str = "ARCHITECTURE.md";
 
 /// The places of files that the pages may name.
-const PLACES: [&str; 14] = [
+const PLACES: [&str; 15] = [
     "browser-tests",
     "docs",
     "examples",
@@ -25,6 +25,7 @@ const PLACES: [&str; 14] = [
     "limiter-dashboard",
     "limiter-inspect",
     "limiter-macros",
+    "limiter-server",
     "limiter-syntax",
     "limiter-testkit",
     "limiter-tower",

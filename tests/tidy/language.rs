@@ -16,7 +16,7 @@ struct Limits {
     max_listed: f64,
 }
 
-const LIMITS: [Limits; 18] = [
+const LIMITS: [Limits; 19] = [
     limits("limiter-core", 0.5, 0.5),
     limits("limiter-macros", 0.5, 0.5),
     limits("limiter-syntax", 0.5, 0.5),
@@ -27,6 +27,7 @@ const LIMITS: [Limits; 18] = [
     limits("limiter-cli", 0.5, 0.5),
     limits("limiter-dashboard", 0.5, 0.5),
     limits("limiter-inspect", 0.5, 0.5),
+    limits("limiter-server", 0.5, 0.5),
     limits("browser-tests", 0.5, 0.5),
     limits("examples", 0.5, 0.5),
     limits("tests", 0.5, 0.5),

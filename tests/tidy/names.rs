@@ -7,7 +7,7 @@ use syn::Item;
 use crate::modules::{conditions_of, modules};
 
 /// Pairs of types with one name that may stay. The number may only fall.
-const MAX_REPEATED: [(&str, usize); 10] = [
+const MAX_REPEATED: [(&str, usize); 11] = [
     ("limiter-core", 0),
     ("limiter-macros", 0),
     ("limiter-syntax", 0),
@@ -18,6 +18,7 @@ const MAX_REPEATED: [(&str, usize); 10] = [
     ("limiter-cli", 0),
     ("limiter-dashboard", 0),
     ("limiter-inspect", 0),
+    ("limiter-server", 0),
 ];
 
 /// A type and the place where it is defined.

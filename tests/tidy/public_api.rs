@@ -21,11 +21,12 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::{read, root};
 
 /// The packages, each with the directory of its sources.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 7] = [
     ("rate-limited", "."),
     ("limiter-core", "limiter-core"),
     ("limiter-dashboard", "limiter-dashboard"),
     ("limiter-macros", "limiter-macros"),
+    ("limiter-server", "limiter-server"),
     ("limiter-syntax", "limiter-syntax"),
     ("limiter-tower", "limiter-tower"),
 ];
