@@ -93,7 +93,7 @@ impl DecisionService {
     }
 
     /// The bounds of the service.
-    #[cfg_attr(not(test), expect(dead_code, reason = "protocols beside HTTP read it"))]
+    #[expect(dead_code, reason = "protocols beside HTTP read it")]
     pub(crate) fn policy(&self) -> &ServicePolicy {
         &self.policy
     }
@@ -140,10 +140,6 @@ impl DecisionService {
             Some(rule) => self.named(rule, call).wait_n(&prepared.key, &self.no_limit, call.cost, call.max_wait).await,
             None => match *prepared.limits {
                 [limit] => self.limiter.wait_n(&prepared.key, &limit, call.cost, call.max_wait).await,
-                _ if !call.max_wait.is_zero() => {
-                    let message = "`wait_ms` must be 0 beside several limits of the call's own: name a rule to wait";
-                    return Err(Problem::InvalidLimits { message: message.to_owned() });
-                }
                 _ => self.limiter.check_all(&prepared.items(call.cost)).await,
             },
         };
@@ -164,10 +160,7 @@ impl DecisionService {
         let prepared = calls.iter().map(|call| self.prepare(call)).collect::<Result<Vec<_>, _>>()?;
         let items = calls.iter().zip(&prepared).map(|(call, prepared)| match &prepared.rule {
             Some(rule) => Ok((&**rule, &prepared.key, &self.no_limit, call.cost)),
-            None => {
-                let message = "calls that are decided together must each name a rule".to_owned();
-                Err(Problem::InvalidLimits { message })
-            }
+            None => Err(invalid_limits("calls that are decided together must each name a rule")),
         });
         let items = items.collect::<Result<Vec<_>, _>>()?;
         let decided = self.limiter.check_rules(&items).await;
@@ -196,7 +189,9 @@ impl DecisionService {
         let decided = match (&prepared.rule, &*prepared.limits) {
             (Some(rule), _) => self.named(rule, call).peek(&prepared.key, &self.no_limit).await,
             (None, [limit]) => self.limiter.peek(&prepared.key, limit).await,
-            (None, _) => self.limiter.check_all(&prepared.items(0)).await,
+            (None, _) => {
+                return Err(invalid_limits("`limits` must be one limit for a peek, got several: peek each by itself"));
+            }
         };
         let decision = decided.map_err(|error| self.failed(&error, call, &prepared))?;
         self.check_limits_of(&decision)?;
@@ -345,11 +340,8 @@ impl DecisionService {
             }
             Target::Limits { .. } if !self.policy.allows_limits => Err(Problem::LimitsNotAllowed),
             Target::Limits { key, limits } => {
-                let invalid = |message: String| Problem::InvalidLimits { message };
-                let key = key_of_limits(key).map_err(|error| invalid(error.to_string()))?;
-                if limits.is_empty() {
-                    return Err(invalid("`limits` must have at least one limit, got none".to_owned()));
-                }
+                check_own_limits(limits, call)?;
+                let key = key_of_limits(key).map_err(|error| invalid_limits(&error.to_string()))?;
                 Ok(Prepared { key, rule: None, limits: limits.clone(), is_postpaid: false })
             }
         }
@@ -422,6 +414,28 @@ impl Prepared {
     fn items(&self, cost: u32) -> Vec<(&Key, &Limit, u32)> {
         self.limits.iter().map(|limit| (&self.key, limit, cost)).collect()
     }
+}
+
+fn invalid_limits(message: &str) -> Problem {
+    Problem::InvalidLimits { message: message.to_owned() }
+}
+
+/// Checks limits that a caller brings.
+fn check_own_limits(limits: &[Limit], call: &Call<'_>) -> Result<(), Problem> {
+    if limits.is_empty() {
+        return Err(invalid_limits("`limits` must have at least one limit, got none"));
+    }
+    if limits.len() > 1 && !call.max_wait.is_zero() {
+        return Err(invalid_limits("`wait_ms` must be 0 beside several limits of the call's own: name a rule to wait"));
+    }
+    // Two limits of one window have one counter, which would count the call twice.
+    let kind = |limit: &Limit| (limit.window(), limit.algorithm());
+    let is_repeated =
+        |(index, limit): (usize, &Limit)| limits[..index].iter().any(|earlier| kind(earlier) == kind(limit));
+    if limits.iter().enumerate().any(is_repeated) {
+        return Err(invalid_limits("`limits` must have another window each, got one twice: remove the larger limit"));
+    }
+    Ok(())
 }
 
 fn check_ttl(given: Duration) -> Result<(), Problem> {

@@ -11,6 +11,11 @@ use crate::service::{Problem, ProblemClass};
 #[derive(Debug)]
 pub(crate) struct HttpProblem {
     pub(crate) status: StatusCode,
+    content: Box<ProblemContent>,
+}
+
+#[derive(Debug)]
+struct ProblemContent {
     body: ProblemBody,
     fields: Vec<(HeaderName, HeaderValue)>,
 }
@@ -38,7 +43,7 @@ impl HttpProblem {
         let (suggestion, line, column) = (None, None, None);
         let body =
             ProblemBody { kind: "about:blank", title, status: status_code, code, detail, suggestion, line, column };
-        Self { status, body, fields: Vec::new() }
+        Self { status, content: Box::new(ProblemContent { body, fields: Vec::new() }) }
     }
 
     /// Creates the problem of a request that is wrong in itself.
@@ -49,7 +54,7 @@ impl HttpProblem {
     /// Creates the problem of a body that is not what the route needs.
     pub(crate) fn of_json(error: &serde_json::Error) -> Self {
         let mut problem = Self::invalid("invalid-json", "The body cannot be read", error.to_string());
-        (problem.body.line, problem.body.column) = (Some(error.line()), Some(error.column()));
+        (problem.content.body.line, problem.content.body.column) = (Some(error.line()), Some(error.column()));
         problem
     }
 
@@ -68,29 +73,29 @@ impl HttpProblem {
     }
 
     pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
-        self.body.suggestion = Some(suggestion.into());
+        self.content.body.suggestion = Some(suggestion.into());
         self
     }
 
     pub(crate) fn with_field(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.fields.push((name, value));
+        self.content.fields.push((name, value));
         self
     }
 
     /// The body alone, for one check of a batch.
     pub(crate) fn into_body(self) -> ProblemBody {
-        self.body
+        self.content.body
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
         // A body of texts and numbers is always written.
-        let bytes = serde_json::to_vec(&self.body).unwrap_or_default();
+        let bytes = serde_json::to_vec(&self.content.body).unwrap_or_default();
         let mut response = Response::new(Body::from(bytes));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.extend(self.fields);
+        headers.extend(self.content.fields);
         response
     }
 }
@@ -106,7 +111,7 @@ impl From<Problem> for HttpProblem {
             ProblemClass::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };
         let mut answer = Self::new(status, problem.code(), problem.title(), problem.detail());
-        answer.body.suggestion = problem.suggestion();
+        answer.content.body.suggestion = problem.suggestion();
         match problem.class() {
             ProblemClass::Unavailable => answer.with_field(RETRY_AFTER, HeaderValue::from_static("1")),
             _ => answer,

@@ -70,7 +70,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let turn = this.turns.get();
-        let is_waiting = turn % 2 == 0;
+        let is_waiting = turn.is_multiple_of(2);
         if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(context, buffer) {
             if is_waiting && (turn != this.turn || !this.is_in_head) {
                 (this.turn, this.since, this.is_in_head) = (turn, Instant::now(), true);

@@ -92,7 +92,7 @@ impl CatalogRule {
     }
 
     /// The configured limits of keys without an override.
-    #[cfg_attr(not(test), expect(dead_code, reason = "protocols beside HTTP show them"))]
+    #[expect(dead_code, reason = "protocols beside HTTP show them")]
     pub(crate) fn limits(&self) -> &[Limit] {
         &self.limits
     }

@@ -126,8 +126,17 @@ async fn limits_of_a_caller_count_apart_from_every_rule() {
     assert!(!service.peek(&own).await.expect("an answer").is_allowed());
     service.reset(&own).await.expect("reset");
     assert!(service.peek(&own).await.expect("an answer").is_allowed());
-    let none = Call::new(Target::Limits { key: vec!["a".into()], limits: Vec::new() });
-    assert_eq!(service.check(&none).await.expect_err("no limit").code(), "invalid-limits");
+    let of = |limits: &[&str]| {
+        let limits = limits.iter().map(|limit| limit.parse().expect("a limit")).collect();
+        Call::new(Target::Limits { key: vec!["a".into()], limits })
+    };
+    let waiting = Call { max_wait: Duration::from_millis(1), ..of(&["1/s", "5/h"]) };
+    for wrong in [of(&[]), of(&["1/10s", "2/10s"]), waiting] {
+        assert_eq!(service.check(&wrong).await.expect_err("wrong limits").code(), "invalid-limits");
+        assert_eq!(service.enter(&wrong, DEFAULT_TTL).await.expect_err("wrong limits").code(), "invalid-limits");
+    }
+    assert_eq!(service.peek(&of(&["1/s", "5/h"])).await.expect_err("several").code(), "invalid-limits");
+    assert!(service.check(&of(&["1/s", "5/h"])).await.expect("an answer").is_allowed());
     let strict = DecisionService::new(service.limiter().clone(), ServicePolicy::default());
     assert_eq!(strict.check(&own).await.expect_err("not allowed").class(), ProblemClass::Forbidden);
 }

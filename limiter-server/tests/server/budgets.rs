@@ -12,7 +12,7 @@ async fn a_call_is_settled_by_its_receipt_once() {
     let receipt = connection.post("/v1/check", check).await.json()["receipt"].as_str().expect("a receipt").to_owned();
     let settle = json!({"rule": "tokens", "values": {"org": "acme"}, "receipt": receipt, "actual": 620}).to_string();
     // Another server has another secret here.
-    let mut other = Connection::open(run(crate::support::server(RULES)).await).await;
+    let mut other = Connection::open(run(server(RULES)).await).await;
     assert_eq!(other.post("/v1/settle", &settle).await.problem(), (404, "foreign-receipt".to_owned()));
     // Another connection of the same server may use it.
     let mut second = Connection::open(address).await;
