@@ -29,6 +29,7 @@ pub(crate) use timed_stream::{StreamTimes, TimedStream, TurnCount};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The addresses of a protocol: a port, or the path of a Unix socket.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// An address with a port. Port 0 is one that the system chooses.

@@ -205,3 +205,31 @@ fn the_payload_of_an_observers_panic_affects_no_call() {
     let decision = limiter.check_blocking(&Key::new("a"), &"1/min".parse().expect("a limit"));
     assert!(decision.expect("decides").is_allowed());
 }
+
+#[test]
+fn each_change_of_the_rules_has_a_generation_of_its_own() {
+    let (limiter, other) = (Limiter::memory(), Limiter::memory());
+    assert_eq!(limiter.rules_generation(), 0);
+    let set = |limiter: &Limiter, max| {
+        let limit = Limit::new(max, Duration::from_secs(1)).expect("a limit");
+        limiter.set_rules(RuleSet::new().rule("a", Rule::new().limit(limit))).expect("valid");
+        limiter.rules_generation()
+    };
+    let generations = [set(&limiter, 1), set(&limiter, 2), set(&limiter, 2), set(&other, 1)];
+    for (index, generation) in generations.iter().enumerate() {
+        assert!(*generation != 0 && !generations[..index].contains(generation), "{generations:?}");
+    }
+    limiter.set_rules(RuleSet::new()).expect("empty");
+    assert_eq!(limiter.rules_generation(), 0);
+}
+
+#[cfg(feature = "rules")]
+#[test]
+fn a_rule_in_force_has_the_key_that_a_set_states() {
+    let text = "[rules.stated]\nkey = \"user:{id}\"\nlimit = \"1/s\"\n[rules.\"user:{id}\"]\nlimit = \"1/s\"";
+    let rules: RuleSet = text.parse().expect("rules");
+    let limiter = Limiter::builder().url("memory:").rules(rules).build().expect("valid");
+    let in_force = limiter.rules();
+    let key_of = |name| in_force.iter().find(|rule| rule.name() == name).expect("in force").key();
+    assert_eq!((key_of("stated"), key_of("user:{id}")), (Some("user:{id}"), None));
+}

@@ -14,9 +14,9 @@ use tokio::time::{Instant, Sleep, sleep};
 /// The longest times of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamTimes {
-    /// From the first byte of a request to the end of its head.
+    /// The time from the first byte of a request to the end of its head.
     pub(crate) head: Duration,
-    /// From an answer to the first byte of the next request.
+    /// The time from an answer to the first byte of the next request.
     pub(crate) idle: Duration,
     /// A write in which nothing is taken.
     pub(crate) stall: Duration,

@@ -41,7 +41,7 @@ pub(crate) enum Target<'c> {
     Limits {
         /// A text, a part, a text, and so on.
         key: Vec<Cow<'c, str>>,
-        /// At least one.
+        /// The limits, at least one.
         limits: Vec<Limit>,
     },
 }

@@ -43,9 +43,9 @@ pub(crate) enum Problem {
     ForeignSlot,
     /// The slot has ended: its caller has left, or did not renew it.
     EndedSlot,
-    /// As many slots are held as the server keeps.
+    /// The server holds as many slots as it keeps.
     TooManySlots { most: usize },
-    /// As many calls run as the server runs at once.
+    /// The server runs as many calls as it runs at once.
     TooManyCalls { most: usize },
     /// The limiter could not decide, and the policy of the rule is to raise that.
     Undecided { kind: ErrorKind },
@@ -64,7 +64,7 @@ pub(crate) enum ProblemClass {
     Unusable,
     /// The server does not permit it.
     Forbidden,
-    /// The same call may succeed later.
+    /// A later call may succeed.
     Unavailable,
 }
 
@@ -192,7 +192,7 @@ impl Problem {
         }
     }
 
-    /// What to send instead, if there is something.
+    /// Returns what to send instead, if there is something.
     pub(crate) fn suggestion(&self) -> Option<String> {
         match self {
             Self::UnknownRule { nearest: Some(name), .. } => Some(format!("write `{name}`")),
