@@ -5,7 +5,8 @@
 //! cargo run --release -p limiter-server --example bench -- 20 16    # 20 rounds, 16 requests in a write
 //! ```
 //!
-//! Client and server share the machine. The rounds of the two alternate, and the ratio is that of the medians.
+//! Client and server share the machine. The rounds of the two alternate, and the ratio is that of the medians. On Linux the
+//! processor time of the server's threads for a request is measured too, which other programs of the machine disturb less.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -19,6 +20,8 @@ use rate_limited::Limiter;
 
 const CLIENTS: usize = 8;
 const ROUND: Duration = Duration::from_secs(1);
+/// The name of the server's threads.
+const SERVER_THREAD: &str = "bench-server";
 const RULES: &str = "[rules.search]\nkey = \"search:{user_id}\"\nlimit = \"1000000000/h\"\n";
 
 /// A request that is repeated, without the value that changes.
@@ -87,9 +90,31 @@ fn answer_end(bytes: &[u8]) -> Option<usize> {
     Some(head + 4 + length).filter(|end| *end <= bytes.len())
 }
 
-/// Runs a round of all clients. Returns the requests in a second, and the median time of a write in microseconds.
-fn run_round(address: SocketAddr, kind: Kind, depth: usize) -> (f64, u128) {
-    let began = Instant::now();
+/// Returns the processor time of the server's threads so far. `None` where the system does not show it.
+fn server_time() -> Option<Duration> {
+    let mut nanos = 0;
+    for task in std::fs::read_dir("/proc/self/task").ok()? {
+        let task = task.ok()?.path();
+        if std::fs::read_to_string(task.join("comm")).ok()?.trim() == SERVER_THREAD {
+            let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
+            nanos += times.split_whitespace().next()?.parse::<u64>().ok()?;
+        }
+    }
+    Some(Duration::from_nanos(nanos))
+}
+
+/// One round of all clients.
+struct Round {
+    requests_per_second: f64,
+    /// The median time of a write, in microseconds.
+    write_micros: u128,
+    /// The server's processor time for a request, in microseconds.
+    server_micros: f64,
+}
+
+/// Runs a round of all clients.
+fn run_round(address: SocketAddr, kind: Kind, depth: usize) -> Round {
+    let (began, server_before) = (Instant::now(), server_time());
     let clients: Vec<_> =
         (0..CLIENTS).map(|client| thread::spawn(move || run_client(address, kind, depth, client))).collect();
     let results = clients.into_iter().map(|client| client.join().expect("no panic").expect("the server answers"));
@@ -97,7 +122,14 @@ fn run_round(address: SocketAddr, kind: Kind, depth: usize) -> (f64, u128) {
     let mut times = times.concat();
     times.sort();
     let requests = u32::try_from(counts.iter().sum::<usize>()).expect("few enough");
-    (f64::from(requests) / began.elapsed().as_secs_f64(), times[times.len() / 2].as_micros())
+    let requests = f64::from(requests);
+    let of_server =
+        server_time().zip(server_before).map_or(Duration::ZERO, |(after, before)| after.saturating_sub(before));
+    Round {
+        requests_per_second: requests / began.elapsed().as_secs_f64(),
+        write_micros: times[times.len() / 2].as_micros(),
+        server_micros: of_server.as_secs_f64() * 1e6 / requests,
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -110,7 +142,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (rounds, depth) = (arguments.next().transpose()?.unwrap_or(10), arguments.next().transpose()?.unwrap_or(1));
     let (bound, address) = channel();
     thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name(SERVER_THREAD)
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async move {
             let rules = RULES.parse().expect("rules");
             let limiter = Limiter::builder().url("memory:").rules(rules).report_limits(true).build().expect("valid");
@@ -123,20 +159,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     let address = address.recv()?;
     let (mut constants, mut checks) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let (constant, constant_time) = run_round(address, Kind::Constant, depth);
-        let (check, check_time) = run_round(address, Kind::Check, depth);
-        println!(
-            "round {round}: constant {constant:.0}/s ({constant_time} us), check {check:.0}/s ({check_time} us), ratio {:.3}",
-            check / constant
-        );
-        constants.push(constant);
-        checks.push(check);
+    for number in 0..rounds {
+        for (name, kind, all) in [("constant", Kind::Constant, &mut constants), ("check", Kind::Check, &mut checks)] {
+            let round = run_round(address, kind, depth);
+            let Round { requests_per_second, write_micros, server_micros } = round;
+            println!(
+                "{number:>3} {name:<8} {requests_per_second:>7.0}/s, {write_micros} us a write, server {server_micros:.2} us"
+            );
+            all.push(round);
+        }
     }
-    let (constant, check) = (median(constants), median(checks));
-    println!(
-        "medians of {rounds} rounds, {depth} in a write: constant {constant:.0}/s, check {check:.0}/s, ratio {:.3}",
-        check / constant
-    );
+    let medians = |value: fn(&Round) -> f64| {
+        (median(constants.iter().map(value).collect()), median(checks.iter().map(value).collect()))
+    };
+    println!("medians of {rounds} rounds, {depth} requests in a write:");
+    let (constant, check) = medians(|round| round.requests_per_second);
+    println!("requests: constant {constant:.0}/s, check {check:.0}/s, ratio {:.3}", check / constant);
+    let (constant, check) = medians(|round| round.server_micros);
+    println!("server: constant {constant:.2} us, check {check:.2} us, ratio {:.3}", constant / check);
     Ok(())
 }
