@@ -168,16 +168,17 @@ impl HttpService {
     }
 
     async fn answer(&self, route: Route, request: Request<Body>) -> Answered {
+        // The future of a check and of a gateway's request stays small: it is moved a few times.
         match route {
             Route::Check => self.check_one(request).await,
-            Route::Peek => self.peek(request).await,
-            Route::Charge => self.charge(request).await,
-            Route::Settle => self.settle(request).await,
-            Route::Refund => self.refund(request).await,
-            Route::Enter => self.enter(request).await,
-            Route::Leave => self.leave(request).await,
-            Route::Batch => self.batch(request).await,
-            Route::Reset => self.reset(request).await,
+            Route::Peek => Box::pin(self.peek(request)).await,
+            Route::Charge => Box::pin(self.charge(request)).await,
+            Route::Settle => Box::pin(self.settle(request)).await,
+            Route::Refund => Box::pin(self.refund(request)).await,
+            Route::Enter => Box::pin(self.enter(request)).await,
+            Route::Leave => Box::pin(self.leave(request)).await,
+            Route::Batch => Box::pin(self.batch(request)).await,
+            Route::Reset => Box::pin(self.reset(request)).await,
             Route::Auth => auth::answer(&self.service, &self.part_headers, &request.into_parts().0).await,
             Route::Rules => Ok((ops::rules(&self.service), Outcome::Ok)),
             Route::OpenApi => Ok((ops::openapi(), Outcome::Ok)),

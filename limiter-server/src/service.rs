@@ -139,8 +139,8 @@ impl DecisionService {
         let decided = match &prepared.rule {
             Some(rule) => self.named(rule, call).wait_n(&prepared.key, &self.no_limit, call.cost, call.max_wait).await,
             None => match *prepared.limits {
-                [limit] => self.limiter.wait_n(&prepared.key, &limit, call.cost, call.max_wait).await,
-                _ => self.limiter.check_all(&prepared.items(call.cost)).await,
+                [limit] => Box::pin(self.limiter.wait_n(&prepared.key, &limit, call.cost, call.max_wait)).await,
+                _ => Box::pin(self.limiter.check_all(&prepared.items(call.cost))).await,
             },
         };
         let decision = decided.map_err(|error| self.failed(&error, call, &prepared))?;
