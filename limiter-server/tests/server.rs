@@ -13,6 +13,8 @@ mod decisions;
 mod documents;
 #[path = "server/endings.rs"]
 mod endings;
+#[path = "server/gateways.rs"]
+mod gateways;
 #[path = "server/outages.rs"]
 mod outages;
 #[path = "server/problems.rs"]
