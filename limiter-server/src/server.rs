@@ -217,8 +217,11 @@ impl Server {
         self.check_address("http", address).err().into_iter().chain(of_headers).collect()
     }
 
-    /// Checks that an address needs no token, or there is one.
-    fn check_address(&self, option: &str, address: &ListenAddress) -> Result<(), Error> {
+    /// Checks that an address needs no [`token`](Server::token), or there is one. `option` is its name in the error.
+    ///
+    /// # Errors
+    /// Other machines reach it, there is no token, and the server is not [`insecure`](Server::insecure).
+    pub fn check_address(&self, option: &str, address: &ListenAddress) -> Result<(), Error> {
         if address.is_local() || self.access.has_token() || self.is_insecure {
             return Ok(());
         }

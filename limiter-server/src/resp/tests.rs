@@ -1,11 +1,12 @@
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use rate_limited::{Builder, Limiter, ManualClock, RuleSet};
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::listen::{Connections, ListenAddress, Listener};
 use crate::service::ServicePolicy;
 
 mod clients;
@@ -43,10 +44,10 @@ const RULES: &str = r#"
 
 /// A server of one test, with its own threads.
 struct TestServer {
-    runtime: Runtime,
     address: SocketAddr,
-    stop: watch::Sender<bool>,
-    service: Arc<DecisionService>,
+    /// The server closes with it.
+    _phase: watch::Sender<Phase>,
+    _runtime: Runtime,
 }
 
 struct Setup {
@@ -54,7 +55,7 @@ struct Setup {
     rules: &'static str,
     policy: ServicePolicy,
     token: Option<&'static str>,
-    max_connections: usize,
+    max_connections: u32,
 }
 
 impl Default for Setup {
@@ -72,18 +73,25 @@ impl Setup {
         Arc::new(DecisionService::new(builder.build().expect("valid"), self.policy))
     }
 
+    fn access(&self) -> Access {
+        self.token.map_or_else(Access::default, |token| Access::with_token(token.as_bytes()).expect("long enough"))
+    }
+
     fn start(self) -> TestServer {
-        let (token, max_connections) = (self.token, self.max_connections);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let (runtime, access, max_connections) = (threads.expect("a runtime"), self.access(), self.max_connections);
+        let any = "127.0.0.1:0".parse().expect("an address");
         // The limiter may need the runtime.
-        let service = runtime.block_on(async { self.service() });
-        let password = Password::new(token.map(|token| token.as_bytes().to_vec()));
-        let server = Arc::new(RespServer::new(Arc::clone(&service), password, max_connections));
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let (stop, stopped) = watch::channel(false);
-        runtime.spawn(server.serve_tcp(listener, stopped));
-        TestServer { runtime, address, stop, service }
+        let (service, listener) = runtime.block_on(async { (self.service(), Listener::bind("resp", &any).await) });
+        let listener = listener.expect("a free port");
+        let Some(ListenAddress::Tcp(address)) = listener.address() else { panic!("a port") };
+        let resp = Arc::new(RespService::new(service, access));
+        let (phase, watched) = watch::channel(Phase::Serving);
+        runtime.spawn(async move {
+            let serve = move |socket, phase| Arc::clone(&resp).serve(socket, phase);
+            Connections::new(max_connections, watched).serve(listener, serve, TOO_MANY_CONNECTIONS).await;
+        });
+        TestServer { address, _phase: phase, _runtime: runtime }
     }
 }
 

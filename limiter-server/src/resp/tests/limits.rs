@@ -1,7 +1,10 @@
 //! The bounds of a connection, and what clients send that break them.
 
+use std::io;
+
 use limiter_testkit::{RedisServer, poll_until};
-use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::sleep;
 
 use super::*;
 
@@ -59,7 +62,8 @@ fn calls_of_a_pipeline_are_decided_in_order_by_the_store() {
     client.call(&format!("AUTH {TOKEN}"), "+OK\r\n");
     for round in 0..3 {
         let commands: Vec<u8> = (0..CALLS).flat_map(|_| array("RL.CHECK all")).collect();
-        client.send([&commands, &array("RL.CHECK all"), &array("RL.RESET all"), &b"PING\r\nRL.PEEK getId\r\n"[..].to_vec()].concat());
+        let last = [array("RL.CHECK all"), array("RL.RESET all"), b"PING\r\nRL.PEEK getId\r\n".to_vec()].concat();
+        client.send([commands, last].concat());
         let mut replies = Vec::new();
         let mut lines = std::io::BufReader::new(&client.stream);
         for _ in 0..(CALLS + 2) * 6 + 2 {
@@ -77,17 +81,13 @@ fn calls_of_a_pipeline_are_decided_in_order_by_the_store() {
 }
 
 /// A connection without a socket, by a clock that the runtime moves.
-fn connection(setup: Setup) -> (DuplexStream, tokio::task::JoinHandle<io::Result<()>>, watch::Sender<bool>) {
+fn connection(setup: Setup) -> (DuplexStream, tokio::task::JoinHandle<io::Result<()>>, watch::Sender<Phase>) {
     let (near, far) = duplex(64 << 10);
-    let token = setup.token;
+    let facts = ServerFacts { access: setup.access(), started: Instant::now() };
     let service = setup.service();
-    let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(async move {
-        let password = Password::new(token.map(|token| token.as_bytes().to_vec()));
-        let facts = ServerFacts { password, started: Instant::now() };
-        Connection::new(near, &service, &facts, 1).serve(stopped).await
-    });
-    (far, task, stop)
+    let (phase, watched) = watch::channel(Phase::Serving);
+    let task = tokio::spawn(async move { Connection::new(near, &service, &facts, 1).serve(watched).await });
+    (far, task, phase)
 }
 
 async fn reply(stream: &mut DuplexStream) -> String {
@@ -98,7 +98,7 @@ async fn reply(stream: &mut DuplexStream) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn half_a_command_ends_the_connection_after_its_time() {
-    let (mut client, task, _stop) = connection(Setup::default());
+    let (mut client, task, _phase) = connection(Setup::default());
     let began = tokio::time::Instant::now();
     client.write_all(b"*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nEC").await.expect("sent");
     assert_eq!(reply(&mut client).await, "+PONG\r\n");
@@ -113,11 +113,11 @@ async fn half_a_command_ends_the_connection_after_its_time() {
 #[tokio::test(start_paused = true)]
 async fn a_password_has_a_time_and_an_idle_client_has_none() {
     let setup = Setup { token: Some(TOKEN), ..Setup::default() };
-    let (mut client, task, _stop) = connection(setup);
+    let (mut client, task, _phase) = connection(setup);
     assert_eq!(reply(&mut client).await, "-ERR Protocol error: a password must be sent within 10 seconds\r\n");
     task.await.expect("no panic").expect("no error");
     let setup = Setup { token: Some(TOKEN), ..Setup::default() };
-    let (mut client, _task, _stop) = connection(setup);
+    let (mut client, _task, _phase) = connection(setup);
     client.write_all(&array(&format!("AUTH {TOKEN}"))).await.expect("sent");
     assert_eq!(reply(&mut client).await, "+OK\r\n");
     sleep(Duration::from_secs(86_400)).await;
@@ -127,7 +127,7 @@ async fn a_password_has_a_time_and_an_idle_client_has_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_no_replies_is_read_no_more_and_ends() {
-    let (mut client, task, _stop) = connection(Setup::default());
+    let (mut client, task, _phase) = connection(Setup::default());
     let began = tokio::time::Instant::now();
     let mut sent = 0;
     // The pipe has room for 64 KiB, and so has the server for replies.
@@ -141,11 +141,11 @@ async fn a_client_that_reads_no_replies_is_read_no_more_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stops_answers_what_it_has_and_ends() {
-    let (mut client, task, stop) = connection(Setup::default());
+async fn a_server_that_phases_answers_what_it_has_and_ends() {
+    let (mut client, task, phase) = connection(Setup::default());
     client.write_all(&array("RL.CHECK getId")).await.expect("sent");
     assert_eq!(reply(&mut client).await, CHECKED);
-    stop.send(true).expect("a connection");
+    phase.send(Phase::Closing).expect("a connection");
     assert_eq!(reply(&mut client).await, "");
     task.await.expect("no panic").expect("no error");
 }
@@ -217,27 +217,4 @@ fn connections_beyond_the_most_get_an_error() {
             other => Err(format!("{other:?}")),
         }
     });
-}
-
-#[cfg(unix)]
-#[test]
-fn a_unix_socket_is_served_as_tcp_is() {
-    let directory = std::env::temp_dir().join(limiter_testkit::unique("resp"));
-    std::fs::create_dir(&directory).expect("a directory");
-    let path = directory.join("socket");
-    let server = TestServer::start();
-    let listener = server.runtime.block_on(async { UnixListener::bind(&path) }).expect("a socket");
-    let (stop, stopped) = watch::channel(false);
-    let resp = Arc::new(RespServer::new(Arc::clone(&server.service), Password::default(), 10));
-    let task = server.runtime.spawn(resp.serve_unix(listener, stopped));
-    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("a server");
-    stream.set_read_timeout(Some(LONG)).expect("a socket");
-    stream.write_all(&array("RL.CHECK getId")).expect("sent");
-    let mut bytes = vec![0; CHECKED.len()];
-    stream.read_exact(&mut bytes).expect("a reply");
-    assert_eq!(String::from_utf8_lossy(&bytes), CHECKED);
-    stop.send(true).expect("a server");
-    server.runtime.block_on(task).expect("no panic");
-    assert_eq!(stream.read(&mut bytes).expect("an end"), 0);
-    std::fs::remove_dir_all(directory).expect("removed");
 }
