@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::watch;
@@ -32,7 +32,6 @@ pub(crate) const TOO_MANY_CONNECTIONS: &[u8] = b"-ERR max number of clients reac
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// The service in RESP.
-#[derive(Debug)]
 pub(crate) struct RespService {
     service: Arc<DecisionService>,
     facts: ServerFacts,
@@ -42,7 +41,7 @@ pub(crate) struct RespService {
 impl RespService {
     /// Creates the service. The token of `access` is the password.
     pub(crate) fn new(service: Arc<DecisionService>, access: Access) -> Self {
-        Self { service, facts: ServerFacts { access, started: Instant::now() }, next_id: AtomicU64::new(1) }
+        Self { service, facts: ServerFacts::new(access), next_id: AtomicU64::new(1) }
     }
 
     /// Serves one connection. It ends when the server closes, after the calls that it has received. Its errors are the client's.

@@ -10,6 +10,7 @@ use super::commands::shown;
 use super::parser::{Arguments, number};
 use super::reply::{Protocol, Replies};
 use super::throttle;
+use crate::reports::Outcome;
 use crate::service::{Answer, Call, DecisionService, Problem, ProblemClass, Target, Value, Values, millis};
 
 /// The kinds of calls.
@@ -26,6 +27,9 @@ pub(super) enum CallKind {
     /// `CL.THROTTLE key max_burst count period [n]`
     Throttle,
 }
+
+/// The commands of [`CallKind`] in its order, for the series.
+pub(super) const CALL_NAMES: [&str; 5] = ["RL.CHECK", "RL.PEEK", "RL.CHARGE", "RL.RESET", "CL.THROTTLE"];
 
 /// A call that was read.
 #[derive(Clone, Debug)]
@@ -187,18 +191,38 @@ pub(super) fn narrow(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Writes the reply to a call.
-pub(super) fn write_decided(kind: CallKind, decided: &Decided, replies: &mut Replies, protocol: Protocol) {
+/// Writes the reply to a call. Returns its outcome.
+pub(super) fn write_result(
+    kind: CallKind,
+    decided: &Result<Decided, Problem>,
+    replies: &mut Replies,
+    protocol: Protocol,
+) -> Outcome {
     match decided {
-        Decided::Answer(answer) if kind == CallKind::Throttle => throttle::write(answer, replies),
-        Decided::Answer(answer) => write_answer(answer, replies, protocol),
-        Decided::Usage(usage) => write_usage(usage, replies, protocol),
-        Decided::Reset => replies.status("OK"),
+        Ok(Decided::Answer(answer)) => {
+            match kind {
+                CallKind::Throttle => throttle::write(answer, replies),
+                _ => write_answer(answer, replies, protocol),
+            }
+            if answer.is_allowed() { Outcome::Ok } else { Outcome::Denied }
+        }
+        Ok(Decided::Usage(usage)) => {
+            write_usage(usage, replies, protocol);
+            Outcome::Ok
+        }
+        Ok(Decided::Reset) => {
+            replies.status("OK");
+            Outcome::Ok
+        }
+        Err(problem) => {
+            write_problem(problem, replies);
+            if problem.class() == ProblemClass::Unavailable { Outcome::Failed } else { Outcome::Invalid }
+        }
     }
 }
 
 /// Writes a problem. The first word is `UNAVAILABLE` if the same call may succeed later, and `NOPERM` or `ERR` if not.
-pub(super) fn write_problem(problem: &Problem, replies: &mut Replies) {
+fn write_problem(problem: &Problem, replies: &mut Replies) {
     let word = match problem.class() {
         ProblemClass::Unavailable => "UNAVAILABLE",
         ProblemClass::Forbidden => "NOPERM",

@@ -63,12 +63,18 @@ const fn spec(name: &'static str, arguments: (usize, usize), command: Command) -
 /// The reason why a command is not run, as Redis words it.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    UnknownCommand { name: String },
+    UnknownCommand {
+        name: String,
+    },
     /// Of a command, or of a subcommand as in `CLIENT|SETNAME`.
-    WrongNumberOfArguments { name: &'static str },
+    WrongNumberOfArguments {
+        name: &'static str,
+    },
     NoPassword,
     /// The command needs the token of a server that has none.
-    NoToken { name: &'static str },
+    NoToken {
+        name: &'static str,
+    },
     Call(CallError),
 }
 

@@ -5,14 +5,14 @@ use std::future::poll_fn;
 use std::io::ErrorKind::{TimedOut, WriteZero};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, mem};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{self, sleep_until, timeout};
 
-use super::calls::{CallKind, Decided, ReadCall, write_decided, write_problem};
+use super::calls::{CallKind, Decided, ReadCall, write_result};
 use super::commands::{Command, CommandSpec, Refusal, find};
 use super::parser::{Arguments, MAX_COMMAND_BYTES, Parser};
 use super::reply::{Protocol, Replies};
@@ -48,9 +48,9 @@ pub(super) struct Connection<'s, S> {
     read_bytes: usize,
     /// The last calls had no decision at once, so the next calls of a pipeline are decided together.
     decides_later: bool,
-    started: Instant,
+    started: time::Instant,
     /// The time of the first bytes of a command that has not ended.
-    command_began: Option<Instant>,
+    command_began: Option<time::Instant>,
 }
 
 /// The next step of a connection after its replies were written.
@@ -60,13 +60,16 @@ enum Step {
     /// No whole command is left.
     Receive,
     /// The last command was a call that may wait, with so many bytes.
-    Wait { length: usize },
+    Wait {
+        length: usize,
+    },
     Close,
 }
 
 /// A call of a pipeline whose reply has its turn after those of earlier calls.
 struct OpenCall<'c> {
     kind: CallKind,
+    began: Instant,
     state: OpenState<'c>,
 }
 
@@ -88,7 +91,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
             replies: Replies::default(),
             read_bytes: IDLE_BYTES,
             decides_later: false,
-            started: Instant::now(),
+            started: time::Instant::now(),
             command_began: None,
         }
     }
@@ -126,7 +129,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
 
     /// Receives more bytes. Returns `false` if the connection ends.
     async fn receive(&mut self, closing: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
-        self.command_began = self.parser.is_inside().then(|| self.command_began.unwrap_or_else(Instant::now));
+        self.command_began = self.parser.is_inside().then(|| self.command_began.unwrap_or_else(time::Instant::now));
         if self.received.is_empty() {
             self.received.shrink_to(self.read_bytes);
         }
@@ -158,6 +161,8 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
         let Self { service, facts, received, parser, session, replies, .. } = self;
         let (service, facts, decides_later) = (*service, *facts, self.decides_later);
         let (mut read, mut open, mut was_late) = (0, VecDeque::new(), false);
+        // The end of a call is the start of the next one.
+        let mut began = Instant::now();
         let step = loop {
             if replies.bytes().len() >= MAX_REPLY_BYTES {
                 break Step::Answer;
@@ -167,7 +172,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
                 Ok(Some(length)) => length,
                 Ok(None) => break Step::Receive,
                 Err(error) => {
-                    finish(&mut open, session.protocol(), replies).await;
+                    finish(&mut open, session.protocol(), replies, facts).await;
                     replies.error(format_args!("ERR Protocol error: {error}"));
                     break Step::Close;
                 }
@@ -177,16 +182,16 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
                 && let Ok(Request::Call(call)) = Request::read(arguments, session, facts, service)
                 && call.is_joint()
             {
-                let call = OpenCall::begin(call, service).await;
+                let call = OpenCall::begin(call, service, began).await;
                 was_late |= matches!(call.state, OpenState::Running(_));
                 open.push_back(call);
                 read += length;
                 if open.len() == MAX_OPEN_CALLS {
-                    finish(&mut open, session.protocol(), replies).await;
+                    finish(&mut open, session.protocol(), replies, facts).await;
                 }
                 continue;
             }
-            finish(&mut open, session.protocol(), replies).await;
+            finish(&mut open, session.protocol(), replies, facts).await;
             let arguments = array.unwrap_or_else(|| parser.line());
             match Request::read(arguments, session, facts, service) {
                 Ok(Request::Nothing) => {}
@@ -200,7 +205,10 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
                             decided.await
                         }
                     };
-                    write_result(call.kind, &decided, replies, session.protocol());
+                    let outcome = write_result(call.kind, &decided, replies, session.protocol());
+                    let ended = Instant::now();
+                    facts.reports.record(call.kind as usize, outcome, ended - began);
+                    began = ended;
                 }
                 Ok(Request::Own(spec)) => {
                     if session.run(spec.command, arguments, facts, replies) == Next::Close {
@@ -211,7 +219,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
             }
             read += length;
         };
-        finish(&mut open, session.protocol(), replies).await;
+        finish(&mut open, session.protocol(), replies, facts).await;
         drop(open);
         received.drain(..read);
         // A pipeline of calls that all had their decision at once needs no place for each.
@@ -234,6 +242,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
                 return Ok(true);
             }
         };
+        let began = Instant::now();
         let mut decided = pin!(call.decide(self.service));
         let decided = loop {
             // The commands behind it stay in the socket from here on.
@@ -248,7 +257,8 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
                 }
             }
         };
-        write_result(call.kind, &decided, &mut self.replies, self.session.protocol());
+        let outcome = write_result(call.kind, &decided, &mut self.replies, self.session.protocol());
+        self.facts.reports.record(call.kind as usize, outcome, began.elapsed());
         Ok(true)
     }
 
@@ -318,7 +328,7 @@ impl<'b> Request<'b> {
 
 impl<'c> OpenCall<'c> {
     /// Begins a call. What it takes is decided in the order of the calls.
-    async fn begin(call: ReadCall<'c>, service: &'c DecisionService) -> Self {
+    async fn begin(call: ReadCall<'c>, service: &'c DecisionService, began: Instant) -> Self {
         let kind = call.kind;
         let mut decided: Pin<Box<dyn Future<Output = _> + Send + 'c>> =
             Box::pin(async move { call.decide(service).await });
@@ -326,7 +336,7 @@ impl<'c> OpenCall<'c> {
             Poll::Ready(decided) => OpenState::Done(decided),
             Poll::Pending => OpenState::Running(decided),
         };
-        Self { kind, state }
+        Self { kind, began, state }
     }
 
     /// Returns whether it has its decision.
@@ -342,25 +352,19 @@ impl<'c> OpenCall<'c> {
 }
 
 /// Waits for the decisions of all calls, and writes their replies in order.
-async fn finish(open: &mut VecDeque<OpenCall<'_>>, protocol: Protocol, replies: &mut Replies) {
+async fn finish(open: &mut VecDeque<OpenCall<'_>>, protocol: Protocol, replies: &mut Replies, facts: &ServerFacts) {
     if open.is_empty() {
         return;
     }
     // Each is polled each time: one may send a batch in which others are.
-    let poll_all = |context: &mut Context<'_>| open.iter_mut().fold(true, |all, call| call.poll(context) && all);
-    let mut poll_all = poll_all;
+    let mut poll_all = |context: &mut Context<'_>| open.iter_mut().fold(true, |all, call| call.poll(context) && all);
     poll_fn(|context| if poll_all(context) { Poll::Ready(()) } else { Poll::Pending }).await;
+    let ended = Instant::now();
     for call in open.drain(..) {
         if let OpenState::Done(decided) = call.state {
-            write_result(call.kind, &decided, replies, protocol);
+            let outcome = write_result(call.kind, &decided, replies, protocol);
+            facts.reports.record(call.kind as usize, outcome, ended - call.began);
         }
-    }
-}
-
-fn write_result(kind: CallKind, decided: &Result<Decided, Problem>, replies: &mut Replies, protocol: Protocol) {
-    match decided {
-        Ok(decided) => write_decided(kind, decided, replies, protocol),
-        Err(problem) => write_problem(problem, replies),
     }
 }
 

@@ -34,11 +34,18 @@ enum Form {
     Unknown,
     Line,
     /// An array with so many arguments to come. The next is a length.
-    Array { left: usize },
+    Array {
+        left: usize,
+    },
     /// An array with so many arguments to come. The next is a bulk of this length.
-    Bulk { left: usize, length: usize },
+    Bulk {
+        left: usize,
+        length: usize,
+    },
     /// All of it was read.
-    Read { is_line: bool },
+    Read {
+        is_line: bool,
+    },
 }
 
 /// The arguments of a command. The first is its name. Their bytes live for `'b`, and their list for `'p`.
@@ -53,7 +60,9 @@ pub(super) struct Arguments<'p, 'b> {
 pub(super) enum ProtocolError {
     InvalidArrayLength,
     InvalidBulkLength,
-    NoBulk { found: u8 },
+    NoBulk {
+        found: u8,
+    },
     NoLineEnd,
     LongCommand,
     UnbalancedQuotes,
@@ -315,13 +324,13 @@ mod tests {
     }
 
     fn texts(commands: &[Vec<Vec<u8>>]) -> Vec<String> {
-        let text = |command: &Vec<Vec<u8>>| command.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
+        let text =
+            |command: &Vec<Vec<u8>>| command.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
         commands.iter().map(|command| text(command).join("|")).collect()
     }
 
     const SESSION: &[u8] = b"*2\r\n$4\r\nPING\r\n$0\r\n\r\nPING\r\n\r\n*0\r\n*-1\r\n*3\r\n$8\r\nRL.CHECK\r\n$6\r\nsearch\r\n$4\r\na\r\nb\r\n  ECHO  \"a \\x41\\n\\\"\" 'it\\'s' \n*1\r\n$4\r\nQUIT\r\n";
-    const READ: [&str; 8] =
-        ["PING|", "PING", "", "", "", "RL.CHECK|search|a\\r\\nb", "ECHO|a A\\n\\\"|it\\'s", "QUIT"];
+    const READ: [&str; 8] = ["PING|", "PING", "", "", "", "RL.CHECK|search|a\\r\\nb", "ECHO|a A\\n\\\"|it\\'s", "QUIT"];
 
     #[test]
     fn commands_are_the_same_wherever_their_bytes_are_split() {
@@ -381,7 +390,22 @@ mod tests {
     #[test]
     fn no_bytes_make_the_parser_fail() {
         const PIECES: [&[u8]; 16] = [
-            b"*", b"$", b"\r\n", b"\n", b"\r", b"1", b"2", b"-", b"PING", b"\"", b"'", b"\\", b" ", b"\0", b"\xff", b"$4\r\nPING\r\n",
+            b"*",
+            b"$",
+            b"\r\n",
+            b"\n",
+            b"\r",
+            b"1",
+            b"2",
+            b"-",
+            b"PING",
+            b"\"",
+            b"'",
+            b"\\",
+            b" ",
+            b"\0",
+            b"\xff",
+            b"$4\r\nPING\r\n",
         ];
         let mut random = Random::new(7);
         for _ in 0..20_000 {

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use super::calls::CallKind;
+use super::calls::{CALL_NAMES, CallKind};
 use super::commands::{COMMAND_COUNT, Command, CommandSpec, Refusal, shown};
 use super::parser::{Arguments, number};
 use super::reply::{Protocol, Replies};
 use crate::http::access::Access;
+use crate::reports::ProtocolReports;
 
 /// The version of Redis whose protocol and replies the server has. Clients choose their commands by it.
 const REDIS_VERSION: &str = "7.0.0";
@@ -16,11 +17,18 @@ const MAX_WRONG_PASSWORDS: u32 = 10;
 const MAX_NAME_BYTES: usize = 1 << 10;
 
 /// The facts about the server that commands need.
-#[derive(Debug)]
 pub(super) struct ServerFacts {
     /// Its token is the password.
-    pub(super) access: Access,
-    pub(super) started: Instant,
+    access: Access,
+    started: Instant,
+    /// The series of the calls.
+    pub(super) reports: ProtocolReports,
+}
+
+impl ServerFacts {
+    pub(super) fn new(access: Access) -> Self {
+        Self { access, started: Instant::now(), reports: ProtocolReports::new("resp", CALL_NAMES) }
+    }
 }
 
 /// The state of a connection.

@@ -38,8 +38,9 @@ const RULES: &str = r#"
     limit = "1 concurrent"
     [rules.plans]
     limit = "1/10s"
-    [rules.plans.plans]
-    pro = "100/10s"
+    plans = ["pro"]
+    [plans.pro]
+    limit = "100/10s"
 "#;
 
 /// A server of one test, with its own threads.

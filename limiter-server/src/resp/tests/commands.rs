@@ -82,7 +82,9 @@ fn the_report_has_the_fields_that_clients_read() {
         let count = client.stream.read(&mut reply).expect("a report");
         let report = String::from_utf8_lossy(&reply[..count]);
         assert_eq!(report.as_bytes()[0], kind);
-        for field in ["\r\nredis_version:7.0.0\r\n", "\r\nloading:0\r\n", "\r\nredis_mode:standalone\r\n", "\r\nrole:master\r\n"] {
+        for field in
+            ["\r\nredis_version:7.0.0\r\n", "\r\nloading:0\r\n", "\r\nredis_mode:standalone\r\n", "\r\nrole:master\r\n"]
+        {
             assert!(report.contains(field), "{field}: {report}");
         }
     }
@@ -163,18 +165,36 @@ fn a_call_that_is_wrong_has_an_error_with_a_fix() {
     let cases = [
         ("RL.CHECK", "ERR wrong number of arguments for 'rl.check' command"),
         ("RL.CHECK serch 42", "ERR unknown-rule: no rule is named `serch`: write `search`"),
-        ("RL.CHECK search 42", "ERR wrong-number-of-values: the key of the rule `search` has 2 parts, got 1 values: write a value for each of `user`, `tenant`"),
-        ("RL.CHECK search 1 2 3", "ERR unknown option '3' after 2 values of the rule 'search': write COST n, WAIT ms, PLAN name or nothing"),
-        ("RL.CHARGE getId WAIT 1", "ERR unknown option 'WAIT' after 0 values of the rule 'getId': write COST n, PLAN name or nothing"),
-        ("RL.PEEK getId COST 1", "ERR unknown option 'COST' after 0 values of the rule 'getId': write PLAN name or nothing"),
+        (
+            "RL.CHECK search 42",
+            "ERR wrong-number-of-values: the key of the rule `search` has 2 parts, got 1 values: write a value for each of `user`, `tenant`",
+        ),
+        (
+            "RL.CHECK search 1 2 3",
+            "ERR unknown option '3' after 2 values of the rule 'search': write COST n, WAIT ms, PLAN name or nothing",
+        ),
+        (
+            "RL.CHARGE getId WAIT 1",
+            "ERR unknown option 'WAIT' after 0 values of the rule 'getId': write COST n, PLAN name or nothing",
+        ),
+        (
+            "RL.PEEK getId COST 1",
+            "ERR unknown option 'COST' after 0 values of the rule 'getId': write PLAN name or nothing",
+        ),
         ("RL.CHECK getId COST", "ERR COST must have a value after it"),
         ("RL.CHECK getId COST 1 COST 2", "ERR COST must be there once, got it twice"),
         ("RL.CHECK getId COST -1", "ERR COST must be a whole number of 0 to 4294967295, got '-1'"),
         ("RL.CHECK getId COST 4294967296", "ERR COST must be a whole number of 0 to 4294967295, got '4294967296'"),
         ("RL.CHECK getId WAIT 1.5", "ERR WAIT must be a whole number of 0 to 4294967295, got '1.5'"),
         ("RL.CHECK getId WAIT 1001", "ERR wait-too-long: a call may wait for 1000 ms at most, got 1001 ms"),
-        ("RL.CHECK erp", "ERR rule-holds-slots: the limit of the rule `erp` counts calls at once, and this call would hold no slot: enter, and leave when the call has ended"),
-        ("RL.RESET getId", "NOPERM RL.RESET is for callers with the token of the server, which has none: start the server with `--token-file`"),
+        (
+            "RL.CHECK erp",
+            "ERR rule-holds-slots: the limit of the rule `erp` counts calls at once, and this call would hold no slot: enter, and leave when the call has ended",
+        ),
+        (
+            "RL.RESET getId",
+            "NOPERM RL.RESET is for callers with the token of the server, which has none: start the server with `--token-file`",
+        ),
     ];
     for (command, error) in cases {
         client.call(command, &format!("-{error}\r\n"));

@@ -1,6 +1,6 @@
 //! The bounds of a connection, and what clients send that break them.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
 
 use limiter_testkit::{RedisServer, poll_until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -65,10 +65,10 @@ fn calls_of_a_pipeline_are_decided_in_order_by_the_store() {
         let last = [array("RL.CHECK all"), array("RL.RESET all"), b"PING\r\nRL.PEEK getId\r\n".to_vec()].concat();
         client.send([commands, last].concat());
         let mut replies = Vec::new();
-        let mut lines = std::io::BufReader::new(&client.stream);
+        let mut lines = BufReader::new(&client.stream);
         for _ in 0..(CALLS + 2) * 6 + 2 {
             let mut line = String::new();
-            std::io::BufRead::read_line(&mut lines, &mut line).expect("replies");
+            lines.read_line(&mut line).expect("replies");
             replies.push(line.trim_end().to_owned());
         }
         let calls: Vec<_> = replies.chunks(6).collect();
@@ -83,7 +83,7 @@ fn calls_of_a_pipeline_are_decided_in_order_by_the_store() {
 /// A connection without a socket, by a clock that the runtime moves.
 fn connection(setup: Setup) -> (DuplexStream, tokio::task::JoinHandle<io::Result<()>>, watch::Sender<Phase>) {
     let (near, far) = duplex(64 << 10);
-    let facts = ServerFacts { access: setup.access(), started: Instant::now() };
+    let facts = ServerFacts::new(setup.access());
     let service = setup.service();
     let (phase, watched) = watch::channel(Phase::Serving);
     let task = tokio::spawn(async move { Connection::new(near, &service, &facts, 1).serve(watched).await });
@@ -141,7 +141,7 @@ async fn a_client_that_reads_no_replies_is_read_no_more_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_phases_answers_what_it_has_and_ends() {
+async fn a_server_that_closes_answers_what_it_has_and_ends() {
     let (mut client, task, phase) = connection(Setup::default());
     client.write_all(&array("RL.CHECK getId")).await.expect("sent");
     assert_eq!(reply(&mut client).await, CHECKED);
@@ -180,7 +180,15 @@ fn a_call_that_waits_gets_its_permit_before_later_commands_have_their_turn() {
     let builder = Limiter::builder().url("memory:");
     let server = Setup { builder, rules, ..Setup::default() }.start();
     let mut client = server.connect();
-    client.send([array("RL.CHECK one"), array("RL.CHECK one WAIT 1000"), array("ECHO end"), b"RL.CHECK one WAIT 1000\r\n".to_vec()].concat());
+    client.send(
+        [
+            array("RL.CHECK one"),
+            array("RL.CHECK one WAIT 1000"),
+            array("ECHO end"),
+            b"RL.CHECK one WAIT 1000\r\n".to_vec(),
+        ]
+        .concat(),
+    );
     for expected in ["*5\r\n:1\r\n:1\r\n:0\r\n:0\r\n", "*5\r\n:1\r\n:1\r\n:0\r\n:0\r\n"] {
         client.expect(expected);
         let _ = read_line(&mut client);

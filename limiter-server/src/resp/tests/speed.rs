@@ -10,7 +10,8 @@ use super::*;
 #[test]
 #[ignore = "a measurement of minutes, in release alone: cargo test --release -p limiter-server --lib speed -- --ignored --nocapture"]
 fn a_check_has_sixty_percent_of_the_speed_of_incr() {
-    let number = |name: &str, default: usize| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let number =
+        |name: &str, default: usize| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let (rounds, requests) = (number("SPEED_ROUNDS", 7), number("SPEED_REQUESTS", 200_000));
     let rules = "[rules.search]\nkey = \"search:{user}\"\nlimit = \"4000000000/10s\"";
     let server = Setup { builder: Limiter::builder().url("memory:"), rules, ..Setup::default() }.start();
@@ -23,7 +24,12 @@ fn a_check_has_sixty_percent_of_the_speed_of_incr() {
             let incr = || per_second(redis_address.port(), pipeline, requests, &["INCR", "counter"]);
             let check = || per_second(server.address.port(), pipeline, requests, &["RL.CHECK", "search", "42"]);
             // In turns, as the machine has other work.
-            let (incr, check) = if round % 2 == 0 { (incr(), check()) } else { let check = check(); (incr(), check) };
+            let (incr, check) = if round % 2 == 0 {
+                (incr(), check())
+            } else {
+                let check = check();
+                (incr(), check)
+            };
             println!("-P {pipeline}: INCR {incr:.0}/s, RL.CHECK {check:.0}/s, {:.2}", check / incr);
             ratios.push(check / incr);
         }
