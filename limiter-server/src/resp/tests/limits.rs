@@ -153,9 +153,9 @@ async fn a_server_that_closes_answers_what_it_has_and_ends() {
 #[test]
 fn a_client_that_goes_away_ends_its_wait() {
     let policy = ServicePolicy { max_calls: 1, ..ServicePolicy::default() };
-    let server = Setup { policy, ..Setup::default() }.start();
+    let server = Setup { policy, rules: "[rules.getId]\nlimit = \"5/500ms\"", ..Setup::default() }.start();
     let mut client = server.connect();
-    client.call("RL.CHECK getId COST 5", "*5\r\n:1\r\n:5\r\n:0\r\n:0\r\n:10000\r\n");
+    client.call("RL.CHECK getId COST 5", "*5\r\n:1\r\n:5\r\n:0\r\n:0\r\n:500\r\n");
     // The clock stands still, so the wait has no end of its own.
     client.send(array("RL.CHECK getId WAIT 1000"));
     let mut other = server.connect();
