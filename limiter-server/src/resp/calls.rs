@@ -40,6 +40,7 @@ pub(super) struct ReadCall<'b> {
 
 /// The result of a call.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly each is the large one")]
 pub(super) enum Decided {
     Answer(Answer),
     Usage(Usage),

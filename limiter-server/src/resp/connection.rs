@@ -73,6 +73,7 @@ struct OpenCall<'c> {
     state: OpenState<'c>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly each becomes the large one")]
 enum OpenState<'c> {
     Running(Pin<Box<dyn Future<Output = Result<Decided, Problem>> + Send + 'c>>),
     Done(Result<Decided, Problem>),
@@ -357,7 +358,8 @@ async fn finish(open: &mut VecDeque<OpenCall<'_>>, protocol: Protocol, replies: 
         return;
     }
     // Each is polled each time: one may send a batch in which others are.
-    let mut poll_all = |context: &mut Context<'_>| open.iter_mut().fold(true, |all, call| call.poll(context) && all);
+    let mut poll_all =
+        |context: &mut Context<'_>| open.iter_mut().map(|call| usize::from(!call.poll(context))).sum::<usize>() == 0;
     poll_fn(|context| if poll_all(context) { Poll::Ready(()) } else { Poll::Pending }).await;
     let ended = Instant::now();
     for call in open.drain(..) {
@@ -385,9 +387,6 @@ async fn read_more(
 }
 
 /// Polls a future once.
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output>
-where
-    F: ?Sized,
-{
+async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }

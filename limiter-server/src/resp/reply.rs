@@ -154,7 +154,8 @@ mod tests {
     #[test]
     fn each_reply_has_the_form_of_its_version() {
         use Protocol::{Resp2, Resp3};
-        let cases: [(&str, &dyn Fn(&mut Replies)); 14] = [
+        type Write<'w> = &'w dyn Fn(&mut Replies);
+        let cases: [(&str, Write<'_>); 14] = [
             ("+OK\r\n", &|replies| replies.status("OK")),
             ("-ERR a b  c\r\n", &|replies| replies.error(format_args!("ERR a\nb\r\nc"))),
             ("$3\r\na\r\n\r\n", &|replies| replies.bulk(b"a\r\n")),
