@@ -66,7 +66,7 @@ pub(super) enum Refusal {
     UnknownCommand {
         name: String,
     },
-    /// Of a command, or of a subcommand as in `CLIENT|SETNAME`.
+    /// The name is that of a command, or of a subcommand as in `CLIENT|SETNAME`.
     WrongNumberOfArguments {
         name: &'static str,
     },
