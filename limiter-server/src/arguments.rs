@@ -29,6 +29,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "LIMITER_HTTP", value_name = "ADDRESS")]
     pub(crate) http: Option<String>,
 
+    /// Address of RESP, for clients of Redis, as that of HTTP; or `off`. The default is `127.0.0.1:6390`.
+    #[arg(long, env = "LIMITER_RESP", value_name = "ADDRESS")]
+    pub(crate) resp: Option<String>,
+
     /// File with the token that each call needs. Others must not be able to read it.
     #[arg(long, env = "LIMITER_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,

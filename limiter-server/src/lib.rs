@@ -10,6 +10,7 @@ mod service;
 mod reports;
 mod listen;
 mod http;
+mod resp;
 mod server;
 
 pub use error::Error;

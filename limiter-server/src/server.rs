@@ -23,6 +23,7 @@ use crate::http::HttpService;
 use crate::http::access::Access;
 use crate::http::auth::PartHeaders;
 use crate::listen::{Connections, ListenAddress, Listener, Phase, Socket, StreamTimes, TimedStream, TurnCount};
+use crate::resp::{self, RespService};
 use crate::service::{Catalog, DecisionService, ServicePolicy};
 
 /// The times of the clients of HTTP. Gateways keep connections for up to 90 s.
@@ -176,12 +177,15 @@ impl Server {
     /// # Panics
     /// As for [`into_router`](Server::into_router).
     pub async fn bind(self, address: &ListenAddress) -> Result<BoundServer, Error> {
-        self.check_address(address)?;
+        self.check_address("http", address)?;
         let listener = Listener::bind("http", address).await?;
         let address = listener.address().unwrap_or_else(|| address.clone());
-        let max_connections = self.max_connections;
+        let (max_connections, options) = (self.max_connections, self.clone());
         let http = self.into_http();
         Ok(BoundServer {
+            options,
+            service: Arc::clone(&http.service),
+            resp: None,
             is_ending: Arc::clone(&http.is_ending),
             router: http.into_router(),
             listener,
@@ -210,16 +214,19 @@ impl Server {
                 )))
             }
         });
-        self.check_address(address).err().into_iter().chain(of_headers).collect()
+        self.check_address("http", address).err().into_iter().chain(of_headers).collect()
     }
 
-    /// Checks that an address needs no token, or there is one.
-    fn check_address(&self, address: &ListenAddress) -> Result<(), Error> {
+    /// Checks that an address needs no [`token`](Server::token), or there is one. `option` is its name in the error.
+    ///
+    /// # Errors
+    /// Other machines reach it, there is no token, and the server is not [`insecure`](Server::insecure).
+    pub fn check_address(&self, option: &str, address: &ListenAddress) -> Result<(), Error> {
         if address.is_local() || self.access.has_token() || self.is_insecure {
             return Ok(());
         }
         Err(Error::new(format!(
-            "`http` must be an address of this machine alone without a token, got {address}: set `token-file`, or `insecure` \
+            "`{option}` must be an address of this machine alone without a token, got {address}: set `token-file`, or `insecure` \
              in a network that you trust"
         )))
     }
@@ -242,6 +249,9 @@ impl fmt::Debug for Server {
 /// A server whose address is bound.
 #[must_use = "a server answers nothing until it is run"]
 pub struct BoundServer {
+    options: Server,
+    service: Arc<DecisionService>,
+    resp: Option<Listener>,
     router: Router,
     is_ending: Arc<AtomicBool>,
     listener: Listener,
@@ -256,6 +266,24 @@ impl BoundServer {
         &self.address
     }
 
+    /// Binds the address of RESP, for clients of Redis: `docs/service.md` has its commands. Its connections have a bound of their
+    /// own, which is that of HTTP.
+    ///
+    /// # Errors
+    /// As for [`Server::bind`].
+    pub async fn bind_resp(mut self, address: &ListenAddress) -> Result<Self, Error> {
+        self.options.check_address("resp", address)?;
+        self.resp = Some(Listener::bind("resp", address).await?);
+        Ok(self)
+    }
+
+    /// The address of RESP, with the port that the system has chosen for port 0. `None` without
+    /// [`bind_resp`](BoundServer::bind_resp).
+    #[must_use]
+    pub fn resp_address(&self) -> Option<ListenAddress> {
+        self.resp.as_ref().and_then(Listener::address)
+    }
+
     /// Serves until `end` is ready, and then ends in order within 5 s.
     ///
     /// First `/readyz` answers 503, and each answer closes its connection. After a second no connection is accepted any more,
@@ -264,8 +292,16 @@ impl BoundServer {
     /// # Cancel safety
     /// A future that is dropped accepts no further connections. Those that are open go on.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Self { router, is_ending, listener, max_connections, .. } = self;
+        let Self { options, service, resp, router, is_ending, listener, max_connections, .. } = self;
         let (phase, watched) = watch::channel(Phase::Serving);
+        let resp_connections = Connections::new(max_connections, watched.clone());
+        let resp_service = Arc::new(RespService::new(service, options.access));
+        let serving_resp = async {
+            if let Some(listener) = resp {
+                let serve = move |socket, phase| Arc::clone(&resp_service).serve(socket, phase);
+                resp_connections.serve(listener, serve, resp::TOO_MANY_CONNECTIONS).await;
+            }
+        };
         let connections = Connections::new(max_connections, watched);
         let serving = connections.serve(
             listener,
@@ -278,8 +314,9 @@ impl BoundServer {
             sleep(DRAIN_TIME).await;
             phase.send_replace(Phase::Closing);
         };
-        tokio::join!(serving, ending);
-        connections.ended(END_TIME - DRAIN_TIME).await;
+        tokio::join!(serving, serving_resp, ending);
+        let longest = END_TIME - DRAIN_TIME;
+        tokio::join!(connections.ended(longest), resp_connections.ended(longest));
     }
 }
 
@@ -353,11 +390,11 @@ mod tests {
     fn an_address_of_other_machines_needs_a_token() {
         let address = "0.0.0.0:0".parse().expect("an address");
         let server = || Server::new(Limiter::memory());
-        let error = server().check_address(&address).expect_err("no token").to_string();
+        let error = server().check_address("http", &address).expect_err("no token").to_string();
         assert!(error.contains("`http`") && error.contains("`insecure`"), "{error}");
-        assert!(server().insecure().check_address(&address).is_ok());
+        assert!(server().insecure().check_address("http", &address).is_ok());
         let with_token = server().token("0123456789abcdef").expect("long enough");
-        assert!(with_token.check_address(&address).is_ok());
+        assert!(with_token.check_address("http", &address).is_ok());
         assert!(!format!("{with_token:?}").contains("0123456789abcdef"));
     }
 }

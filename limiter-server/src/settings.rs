@@ -14,6 +14,8 @@ use crate::arguments::Arguments;
 
 /// The address of HTTP without an option.
 const DEFAULT_HTTP: &str = "127.0.0.1:8080";
+/// The address of RESP without an option.
+const DEFAULT_RESP: &str = "127.0.0.1:6390";
 /// The longest wait that `--max-wait` may permit.
 const MAX_MAX_WAIT: Duration = Duration::from_secs(60);
 /// The largest file with a token or a secret, in bytes.
@@ -27,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) server: Server,
     pub(crate) limiter: Limiter,
     pub(crate) http: ListenAddress,
+    /// `None` if it is off.
+    pub(crate) resp: Option<ListenAddress>,
     /// The limiter follows the rules in the store.
     pub(crate) follows_shared_rules: bool,
     /// No store is set: this process alone counts.
@@ -57,6 +61,9 @@ impl Settings {
         let limiter = mistakes.take(builder.build());
         let http = arguments.http.as_deref().unwrap_or(DEFAULT_HTTP);
         let http = mistakes.take(http.parse::<ListenAddress>().map_err(|error| format!("`http`: {error}")));
+        let resp = arguments.resp.as_deref().unwrap_or(DEFAULT_RESP);
+        let resp = (resp != "off").then(|| resp.parse::<ListenAddress>().map_err(|error| format!("`resp`: {error}")));
+        let resp = resp.and_then(|resp| mistakes.take(resp));
         // Without a limiter the other options are checked all the same.
         let is_limiter_valid = limiter.is_some();
         let limiter = limiter.unwrap_or_else(Limiter::memory);
@@ -69,10 +76,13 @@ impl Settings {
             let is_known = |mistake: &String| !arguments.shared_rules || !mistake.starts_with("`header`");
             mistakes.0.extend(found.iter().map(ToString::to_string).filter(is_known));
         }
+        if let Some(resp) = &resp {
+            mistakes.take(server.check_address("resp", resp));
+        }
         match (http, mistakes.0) {
             (Some(http), mistakes) if mistakes.is_empty() => {
                 let (follows_shared_rules, is_alone) = (arguments.shared_rules, url.is_none());
-                Ok(Self { server, limiter, http, follows_shared_rules, is_alone })
+                Ok(Self { server, limiter, http, resp, follows_shared_rules, is_alone })
             }
             (_, mistakes) => Err(mistakes),
         }
@@ -228,6 +238,7 @@ mod tests {
     async fn every_mistake_is_reported() {
         let found = mistakes(&[
             "--http=localhost:80",
+            "--resp=localhost:80",
             "--token-file=/nonexistent",
             "--header=user",
             "--max-wait=5",
@@ -241,6 +252,7 @@ mod tests {
             "`deadline`",
             "/nonexistent",
             "`http`",
+            "`resp`",
             "`token-file`",
             "`header`",
             "`max-wait`",
@@ -295,6 +307,9 @@ mod tests {
     async fn an_address_of_other_machines_needs_a_token_or_a_decision() {
         assert_eq!(mistakes(&["--http=0.0.0.0:0"]).len(), 1);
         assert!(mistakes(&["--http=0.0.0.0:0", "--insecure"]).is_empty());
-        assert!(mistakes(&["--http=unix:/run/limiter.sock"]).is_empty());
+        assert!(mistakes(&["--http=unix:/run/limiter.sock", "--resp=off"]).is_empty());
+        let found = mistakes(&["--resp=0.0.0.0:0"]);
+        assert!(found.len() == 1 && found[0].starts_with("`resp` must be an address of this machine"), "{found:?}");
+        assert!(mistakes(&["--resp=0.0.0.0:0", "--insecure"]).is_empty());
     }
 }

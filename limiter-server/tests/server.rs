@@ -21,5 +21,7 @@ mod outages;
 mod problems;
 #[path = "server/program.rs"]
 mod program;
+#[path = "server/resp.rs"]
+mod resp;
 #[path = "server/slots.rs"]
 mod slots;

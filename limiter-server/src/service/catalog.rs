@@ -102,6 +102,11 @@ impl CatalogRule {
         Some(self.template.as_ref()?.distinct().map(|part| &*part.name).collect())
     }
 
+    /// The number of [`parts`](Self::parts). `None` for a key that a caller cannot build.
+    pub(crate) fn part_count(&self) -> Option<usize> {
+        Some(self.template.as_ref()?.distinct().count())
+    }
+
     /// Returns whether each of its keys has a limit, or needs none: the mode decides.
     pub(crate) fn is_bounded(&self) -> bool {
         !self.limits.is_empty() || matches!(self.mode, Mode::Off | Mode::Deny)

@@ -15,6 +15,8 @@ fn program() -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LIMITER_") || name == "RATE_LIMITED_URL") {
         command.env_remove(name);
     }
+    // Its default port is for one program of the machine.
+    command.env("LIMITER_RESP", "off");
     command
 }
 
