@@ -12,6 +12,7 @@ mod key_report;
 mod line_diff;
 mod rule_settings;
 mod new_counts;
+mod limit_draft;
 mod validity;
 
 pub use activity_sums::{ActivitySums, CountOf, KeySum, RATES, RuleSum, rule_names};
@@ -20,6 +21,7 @@ pub use duration_text::write_duration;
 pub use fleet::{Fleet, LiveLimits, LiveRule, fits, parts, place};
 pub use key_pieces::{texts_and_parts, without_escapes};
 pub use key_report::{KeyProblem, KeyQuestion, KeyReport, KeyState, RulesVersions, limit_json, limit_text, millis};
+pub use limit_draft::{DraftSubject, LimitDraft, draft_limit};
 pub use line_diff::{DiffLine, diff};
 pub use new_counts::{NewCounts, new_counts};
 pub use rule_settings::{LimitText, OVERRIDE, OverrideKeys, limits, overrides, shared_count};
