@@ -44,6 +44,11 @@ impl Access {
         Self { token, wrong: Mutex::default() }
     }
 
+    /// Returns whether there is a token that can be entered.
+    pub(crate) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Returns the rights of a request from an address. `None` is an address that is not known.
     pub(crate) fn caller(&self, headers: &HeaderMap, address: Option<IpAddr>, now: Instant) -> Result<Caller, Refusal> {
         // Another scheme is that of a proxy in front of the page.

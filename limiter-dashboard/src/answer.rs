@@ -44,11 +44,11 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::WrongToken => Self { body: json!({ "error": "the token is wrong" }), ..Self::no_token() },
-            Refusal::TooManyWrong { retry_after } => Self::try_later(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many wrong tokens from this address",
-                retry_after.as_secs() + 1,
-            ),
+            Refusal::TooManyWrong { retry_after } => {
+                let seconds = retry_after.as_secs() + 1;
+                let message = format!("too many wrong tokens from this address: try again in {seconds} s");
+                Self::try_later(StatusCode::TOO_MANY_REQUESTS, &message, seconds)
+            }
         }
     }
 }

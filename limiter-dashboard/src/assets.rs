@@ -6,12 +6,27 @@ use axum::response::{IntoResponse, Response};
 
 const PAGE: &str = include_str!("page/index.html");
 
-/// The files beside the page: name, type and content.
-pub(crate) const FILES: [(&str, &str, &str); 5] = [
-    ("/dashboard.js", "text/javascript; charset=utf-8", include_str!("page/dashboard.js")),
+/// The type of scripts.
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The files beside the page: name, type and content. `dashboard.js` imports the other modules.
+pub(crate) const FILES: [(&str, &str, &str); 17] = [
+    ("/dashboard.js", SCRIPT, include_str!("page/dashboard.js")),
+    ("/elements.js", SCRIPT, include_str!("page/elements.js")),
+    ("/feed.js", SCRIPT, include_str!("page/feed.js")),
+    ("/token.js", SCRIPT, include_str!("page/token.js")),
+    ("/tables.js", SCRIPT, include_str!("page/tables.js")),
+    ("/chart.js", SCRIPT, include_str!("page/chart.js")),
+    ("/drafts.js", SCRIPT, include_str!("page/drafts.js")),
+    ("/effect.js", SCRIPT, include_str!("page/effect.js")),
+    ("/rules.js", SCRIPT, include_str!("page/rules.js")),
+    ("/key.js", SCRIPT, include_str!("page/key.js")),
+    ("/limiters.js", SCRIPT, include_str!("page/limiters.js")),
+    ("/edit.js", SCRIPT, include_str!("page/edit.js")),
+    ("/history.js", SCRIPT, include_str!("page/history.js")),
     ("/dashboard.css", "text/css; charset=utf-8", include_str!("page/dashboard.css")),
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
-    ("/uplot.js", "text/javascript; charset=utf-8", include_str!("page/uplot/uPlot.iife.min.js")),
+    ("/uplot.js", SCRIPT, include_str!("page/uplot/uPlot.iife.min.js")),
     ("/uplot.css", "text/css; charset=utf-8", include_str!("page/uplot/uPlot.min.css")),
 ];
 

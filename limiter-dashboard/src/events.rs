@@ -70,7 +70,8 @@ async fn send(service: Arc<Service>, caller: Caller, sender: mpsc::Sender<Bytes>
     };
     let mut snapshot = service.feed.snapshot().await;
     let (trusted, sparks) = (caller == Caller::Trusted, service.feed.sparks().await);
-    let session = json!({ "trusted": trusted, "editable": trusted && service.operator.is_some(), "sparks": sparks });
+    let has_token = service.access.has_token();
+    let session = json!({ "trusted": trusted, "editable": trusted && service.operator.is_some(), "has_token": has_token, "sparks": sparks });
     if !send("session", &session.to_string()).await {
         return;
     }

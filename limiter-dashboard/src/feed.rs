@@ -1,22 +1,25 @@
 //! The activity of all limiters, read once a second for all pages that are open, and not at all while none is.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use limiter_inspect::{ActivitySums, KeySum, RATES, RuleSum};
-use rate_limited::{ActivityLog, Error, Instance, Limiter, SharedRules};
+use rate_limited::{ActivityLog, Error, Instance, Limiter, LimiterActivity, SharedRules};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
 use crate::access::Caller;
+use crate::key_denials::KeyDenials;
 use crate::series::{Series, rounded, unix_millis};
 
 /// The time between two readings.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which the version of the shared rules is read again. A page that publishes reads it at once.
 const VERSION_INTERVAL: Duration = Duration::from_secs(3);
+/// The time after its last entry for which a limiter without heartbeats counts as active: that of a heartbeat.
+const MAX_SILENCE: Duration = Duration::from_secs(15);
 /// The most rules and keys of a snapshot.
 const MAX_RULES: usize = 500;
 const MAX_KEYS: usize = 100;
@@ -37,6 +40,7 @@ pub(crate) struct Feed {
 struct FeedState {
     log: ActivityLog,
     series: Series,
+    key_denials: KeyDenials,
     published: Option<(Instant, Result<u64, Error>)>,
     snapshot: Option<(Instant, Arc<Snapshot>)>,
 }
@@ -99,10 +103,21 @@ impl Feed {
             let version = SharedRules::new(&self.limiter).read().await.map(|published| published.version);
             state.published = Some((Instant::now(), version));
         }
-        let sums = ActivitySums::of(&state.log, None, false);
+        let mut sums = ActivitySums::of(&state.log, None, false);
         if let Ok(bursts) = &activity {
             state.series.add(state.log.read_at(), &sums.rules, bursts);
+            state.key_denials.add(state.log.read_at(), bursts);
         }
+        let minute = state.key_denials.counts();
+        // Those that are denied now come first.
+        sums.denied.sort_by_key(|key| Reverse((in_minute(&minute, key), key.count)));
+        // Activity is read for longer than a limiter lives. One without heartbeats is known by its entries alone.
+        let live: HashSet<&str> = instances.iter().flatten().map(|instance| &*instance.id).collect();
+        let now = state.log.read_at();
+        let is_active = |limiter: &&LimiterActivity| {
+            let is_recent = now.duration_since(limiter.last_seen).map_or(true, |age| age < MAX_SILENCE);
+            is_recent || live.contains(&*limiter.id)
+        };
         let published = state.published.as_ref().map(|(_, version)| version);
         let failures: Vec<(&str, &Error)> = [
             ("activity", activity.as_ref().err()),
@@ -114,7 +129,7 @@ impl Feed {
         .collect();
         let mut public = json!({
             "at": unix_millis(state.log.read_at()),
-            "active": state.log.limiters().count(),
+            "active": state.log.limiters().filter(is_active).count(),
             "rules": sums.rules.iter().take(MAX_RULES).map(rule_json).collect::<Vec<_>>(),
             "left_out": sums.rules.len().saturating_sub(MAX_RULES),
             "fleet": instances.as_deref().ok().map(fleet_json),
@@ -125,8 +140,9 @@ impl Feed {
         let public_text = public.to_string();
         public["failures"] = failures.iter().map(|(part, error)| json!([part, error.to_string()])).collect();
         public["programs"] = json!(sums.programs.iter().take(MAX_PROGRAMS).collect::<BTreeMap<_, _>>());
-        public["denied"] = sums.denied.iter().take(MAX_KEYS).map(key_json).collect();
-        public["allowed"] = sums.allowed.iter().take(MAX_KEYS).map(key_json).collect();
+        public["denied"] =
+            sums.denied.iter().take(MAX_KEYS).map(|key| key_json(key, in_minute(&minute, key))).collect();
+        public["allowed"] = sums.allowed.iter().take(MAX_KEYS).map(|key| key_json(key, 0)).collect();
         Snapshot { public: public_text, trusted: public.to_string() }
     }
 }
@@ -140,11 +156,16 @@ fn rule_json((rule, sum): &(String, RuleSum)) -> Value {
     value
 }
 
-fn key_json(key: &KeySum) -> Value {
+fn in_minute(minute: &HashMap<(&str, &str), u64>, key: &KeySum) -> u64 {
+    minute.get(&(&*key.rule, &*key.key)).copied().unwrap_or_default()
+}
+
+fn key_json(key: &KeySum, minute: u64) -> Value {
     json!({
         "key": key.key,
         "rule": key.rule,
         "count": key.count,
+        "minute": minute,
         "error": key.error,
         "limiters": key.limiters,
         "last_seen": unix_millis(key.last_seen),

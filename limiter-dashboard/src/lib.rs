@@ -11,6 +11,7 @@ mod answer;
 mod assets;
 mod feed;
 mod series;
+mod key_denials;
 mod events;
 mod views;
 mod routes;

@@ -22,7 +22,7 @@ use crate::assets;
 use crate::events::{self, StreamPlaces};
 use crate::feed::Feed;
 use crate::hosts::Hosts;
-use crate::views::{keys, limiters, rates, shared_rules};
+use crate::views::{drafts, keys, limiters, rates, shared_rules};
 
 /// The dashboard behind its routes.
 pub(crate) struct Service {
@@ -33,7 +33,7 @@ pub(crate) struct Service {
     pub(crate) streams: StreamPlaces,
     /// The places of questions that need a connection of their own, or much memory.
     pub(crate) questions: Semaphore,
-    access: Access,
+    pub(crate) access: Access,
     hosts: Hosts,
 }
 
@@ -65,6 +65,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .route("/api/rules/{rule}", get(rates::in_force_of))
         .route("/api/key", post(keys::report))
         .route("/api/text", get(shared_rules::present))
+        .route("/api/text/draft", post(drafts::draft))
         .route("/api/text/check", post(shared_rules::check))
         .route("/api/text/publish", post(shared_rules::publish))
         .route("/api/text/rollback", post(shared_rules::rollback))

@@ -4,3 +4,4 @@ pub(crate) mod rates;
 pub(crate) mod limiters;
 pub(crate) mod keys;
 pub(crate) mod shared_rules;
+pub(crate) mod drafts;

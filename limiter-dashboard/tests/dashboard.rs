@@ -5,6 +5,8 @@ mod support;
 
 #[path = "dashboard/access.rs"]
 mod access;
+#[path = "dashboard/drill.rs"]
+mod drill;
 #[path = "dashboard/edits.rs"]
 mod edits;
 #[path = "dashboard/mounting.rs"]

@@ -82,6 +82,14 @@ impl Fleet {
         Ok(Self { instances, rules, has_more })
     }
 
+    /// Creates limiters with this inventory for a test: one, or none without any rule.
+    #[cfg(test)]
+    pub(crate) fn of_inventory(text: &str) -> Self {
+        let mut rules = BTreeMap::new();
+        assert!(text.lines().all(|line| add(&mut rules, line, 1)), "{text}");
+        Self { instances: Vec::new(), rules, has_more: false }
+    }
+
     /// The limiters that live, in the order of their start.
     #[must_use]
     pub fn instances(&self) -> &[Instance] {

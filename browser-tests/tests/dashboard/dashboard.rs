@@ -112,6 +112,22 @@ impl Chromium {
         self.wait_until(&format!("{found} === true")).await;
     }
 
+    /// Writes who makes a change, and why.
+    pub(crate) async fn sign(&self) {
+        self.fill(".publish-panel input[placeholder=ana]", "ana").await;
+        self.fill(".publish-panel input[placeholder^=INC]", "INC-731").await;
+    }
+
+    /// Clicks the button or the link of the view with this text.
+    pub(crate) async fn click(&self, text: &str) {
+        let text = json!(text);
+        let found = format!(
+            "[...document.querySelectorAll('main button, main a')].find((node) => node.textContent === {text})"
+        );
+        self.wait_until(&format!("{found} !== undefined")).await;
+        self.evaluate(&format!("{found}.click()")).await;
+    }
+
     /// Sets the value of a field, as a person types it.
     pub(crate) async fn fill(&self, selector: &str, text: &str) {
         let fill = format!(

@@ -17,7 +17,8 @@ fn change(version: u64) -> Change {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_is_in_force_within_two_seconds() {
     let served = Served::start().await;
-    let follower = Limiter::builder().url(served.server.url()).shared_rules().connect().await.expect("a server");
+    let follower =
+        Limiter::builder().url(served.server.url()).shared_rules().presence(false).connect().await.expect("a server");
     let rules = SharedRules::new(&follower);
     rules.publish(FIRST, change(0)).await.expect("published");
     served.write_fleet(&["1", "1"]);
@@ -32,10 +33,11 @@ async fn an_edit_is_in_force_within_two_seconds() {
     chromium.wait_for_text(".gutter .wrong", "3").await;
     assert_eq!(chromium.evaluate("document.querySelector('form button.primary').disabled").await, json!(true));
     chromium.fill("#toml", &FIRST.replace("5/10s", "5/min")).await;
-    chromium.wait_for_text(".warning", "starts new counts").await;
+    chromium.wait_for_text(".effect-panel", "starts new counts").await;
     chromium.fill("#toml", SECOND).await;
     chromium.wait_for_text(".diff .added", "9/10s").await;
     chromium.wait_until("!document.querySelector('form button.primary').disabled").await;
+    chromium.sign().await;
     let began = Instant::now();
     chromium.evaluate("document.querySelector('form button.primary').click()").await;
     while follower.shared_rules_version() != 2 {
@@ -47,12 +49,23 @@ async fn an_edit_is_in_force_within_two_seconds() {
     chromium.wait_for_text(".outcome", "in force in 2 of 2 limiters after").await;
 
     chromium.view("#/history", "History").await;
-    chromium.wait_until("document.querySelectorAll('.versions > li').length === 2").await;
+    chromium.wait_until("document.querySelectorAll('.versions > li').length === 3").await;
     chromium.evaluate("document.querySelectorAll('.versions button')[1].click()").await;
     chromium.wait_for_text(".versions .diff .added", "5/10s").await;
     chromium.evaluate("document.querySelector('.versions form button').click()").await;
-    chromium.wait_until("document.querySelectorAll('.versions > li').length === 3").await;
+    chromium.wait_until("document.querySelectorAll('.versions > li').length === 4").await;
     assert_eq!(rules.read().await.expect("a text").toml, FIRST);
+    served.write_fleet(&["3", "3"]);
+    chromium.wait_for_text(".outcome", "the text of version 1, is in force in 2 of 2 limiters").await;
+    chromium.wait_for_text(".outcome", "By ana.").await;
+    chromium.wait_until("document.activeElement.className === 'outcome'").await;
+
+    // The time before the first version is a state to go back to.
+    chromium.evaluate("document.querySelectorAll('.versions button')[3].click()").await;
+    chromium.wait_for_text(".versions form button", "Back to none").await;
+    chromium.evaluate("document.querySelector('.versions form button').click()").await;
+    chromium.wait_for_text(".outcome", "a text without rules").await;
+    assert_eq!(rules.read().await.expect("a text").toml, "# No rules.\n");
     chromium.close(&served.url, "/api/events", &[]).await;
 }
 
@@ -70,10 +83,12 @@ async fn a_conflict_shows_both_texts() {
     let mine = FIRST.replace("5/10s", "7/10s");
     chromium.fill("#toml", &mine).await;
     chromium.wait_until("!document.querySelector('form button.primary').disabled").await;
+    chromium.sign().await;
     rules.publish(SECOND, change(1)).await.expect("published");
     chromium.evaluate("document.querySelector('form button.primary').click()").await;
     chromium.wait_for_text("main h2", "Conflict: version 2").await;
-    let texts = chromium.evaluate("[...document.querySelectorAll('pre.text')].map((node) => node.textContent)").await;
+    let texts =
+        chromium.evaluate("[...document.querySelectorAll('.columns pre.text')].map((node) => node.textContent)").await;
     assert_eq!(texts, json!([SECOND, mine]));
     assert_eq!(rules.read().await.expect("a text").toml, SECOND);
     // The text is kept, and is published on top of the other one.

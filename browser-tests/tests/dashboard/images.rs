@@ -43,7 +43,7 @@ async fn the_views_fit_into_small_windows_and_are_readable_in_both_schemes() {
         ("key", "#/key", "Key", "true"),
         ("limiters", "#/limiters", "Limiters", "document.querySelector('main').innerText.includes('web-4')"),
         ("edit", "#/edit", "Edit the shared rules", "document.getElementById('toml').value.length > 100"),
-        ("history", "#/history", "History", "document.querySelectorAll('.versions > li').length === 2"),
+        ("history", "#/history", "History", "document.querySelectorAll('.versions > li').length === 3"),
     ] {
         chromium.view(hash, title).await;
         chromium.wait_until(ready).await;

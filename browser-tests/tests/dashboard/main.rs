@@ -3,6 +3,7 @@
 #[path = "../page/chromium.rs"]
 mod chromium;
 mod dashboard;
+mod drill;
 mod edits;
 mod images;
 mod private;

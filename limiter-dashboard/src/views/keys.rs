@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use limiter_inspect::{KeyProblem, KeyQuestion, KeyReport};
+use limiter_inspect::{KeyProblem, KeyQuestion, KeyReport, nearest_keys, without_escapes};
 use rate_limited::Key;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -27,23 +27,37 @@ pub(crate) async fn report(
     let body = read_json(&parts.headers, body).await?;
     let key = read_key(&body)?;
     let (rule, plan) = (text(&body, "rule")?, text(&body, "plan")?);
+    let report = read_report(&service, &key, rule, plan).await?;
+    let mut answer = report.to_json(&key);
+    // A key of a template is written with its values apart.
+    answer["templates"] = json!(report.templates);
+    answer["suggestions"] = json!(suggestions(&key, &report.templates));
+    answer["left_out"] = json!(report.left_out.map(|error| error.to_string()));
+    Ok(json_response(StatusCode::OK, &answer))
+}
+
+/// Reads the state of a key under a rule, or under each one that fits it if the rule is an empty text.
+pub(crate) async fn read_report(service: &Service, key: &Key, rule: &str, plan: &str) -> Result<KeyReport, Problem> {
     let _place = service.questions.acquire().await;
-    let question = KeyQuestion { key: &key, rule: Some(rule).filter(|rule| !rule.is_empty()), plan };
+    let question = KeyQuestion { key, rule: Some(rule).filter(|rule| !rule.is_empty()), plan };
     let report = timeout(MAX_QUESTION_TIME, KeyReport::read(&service.limiter, question)).await;
     let report = report.map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the store took too long"))?;
-    let report = report.map_err(|problem| match problem {
+    report.map_err(|problem| match problem {
         KeyProblem::NeedsRule => unprocessable("the rule must be named for a key with a digest"),
         KeyProblem::UnknownRule(_) => {
             unprocessable("no limiter that lives has this rule, and neither have the shared rules")
         }
         KeyProblem::OtherKeys(templates) => {
-            unprocessable(&format!("the keys of this rule are {}", templates.join(", ")))
+            let problem = unprocessable(&format!("the keys of this rule are {}", templates.join(", ")));
+            problem.with("suggestions", json!(suggestions(key, &templates)))
         }
         KeyProblem::Store(error) => error.into(),
-    })?;
-    let mut answer = report.to_json(&key);
-    answer["left_out"] = json!(report.left_out.map(|error| error.to_string()));
-    Ok(json_response(StatusCode::OK, &answer))
+    })
+}
+
+/// Returns the keys of these templates that a text probably means.
+fn suggestions(key: &Key, templates: &[String]) -> Vec<String> {
+    nearest_keys(&without_escapes(&key.encoded()), templates.iter().map(String::as_str))
 }
 
 /// Reads the key in its encoding, and the values behind it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use limiter_inspect::{Fleet, LiveLimits, LiveRule, RuleOutline, outline};
+use limiter_inspect::{Fleet, LiveLimits, LiveRule, OverrideOutline, RuleOutline, outline, override_outlines};
 use rate_limited::{ActivityLog, Limit, Published, SharedRules};
 use serde_json::{Value, json};
 
@@ -16,6 +16,8 @@ use crate::views::shared_rules::compute;
 
 /// The most rules that are listed.
 const MAX_RULES: usize = 2_000;
+/// The most overrides of a rule that are listed.
+const MAX_OVERRIDES: usize = 200;
 
 /// Returns the rates of a rule over time. They are counts, so no token is needed.
 pub(crate) async fn series(State(service): State<Arc<Service>>, Path(rule): Path<String>) -> Response {
@@ -42,7 +44,11 @@ pub(crate) async fn in_force_of(
     let rules = InForce::read(&service).await?;
     let names = rules.names();
     let found = names.get(&*wanted).or_else(|| names.iter().find(|name| ActivityLog::name_of_rule(name) == wanted));
-    let answer = json!({ "version": rules.version, "rule": found.map(|name| rules.to_json(name)) });
+    let mut answer = json!({ "version": rules.version, "rule": found.map(|name| rules.to_json(name)) });
+    if let Some(name) = found {
+        let (toml, name) = (rules.toml.clone(), (*name).to_owned());
+        answer["overrides"] = compute(&service, move || overrides(&toml, &name)).await?;
+    }
     Ok(json_response(StatusCode::OK, &answer))
 }
 
@@ -50,6 +56,7 @@ pub(crate) async fn in_force_of(
 struct InForce {
     fleet: Fleet,
     shared: BTreeMap<String, RuleOutline>,
+    toml: String,
     version: u64,
 }
 
@@ -57,8 +64,12 @@ impl InForce {
     async fn read(service: &Service) -> Result<Self, Problem> {
         let fleet = Fleet::read(&service.limiter).await?;
         let Published { version, toml, .. } = SharedRules::new(&service.limiter).read().await?;
-        let shared = compute(service, move || outline(&toml)).await?;
-        Ok(Self { fleet, shared, version })
+        let (toml, shared) = compute(service, move || {
+            let shared = outline(&toml);
+            (toml, shared)
+        })
+        .await?;
+        Ok(Self { fleet, shared, toml, version })
     }
 
     fn names(&self) -> BTreeSet<&str> {
@@ -68,6 +79,13 @@ impl InForce {
     fn to_json(&self, name: &str) -> Value {
         rule_json(name, self.fleet.rule(name), self.shared.get(name))
     }
+}
+
+/// Returns the overrides of a rule in the text, up to a bound.
+fn overrides(toml: &str, rule: &str) -> Value {
+    let (shown, all) = override_outlines(toml, rule, MAX_OVERRIDES);
+    let outline = |OverrideOutline { line, keys, settings }: &OverrideOutline| json!({ "line": line, "keys": keys, "settings": settings });
+    json!({ "list": shown.iter().map(outline).collect::<Vec<_>>(), "left_out": all.saturating_sub(shown.len()) })
 }
 
 fn rule_json(name: &str, live: Option<&LiveRule>, shared: Option<&RuleOutline>) -> Value {

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use limiter_inspect::{DiffLine, check_text, diff, new_counts};
+use limiter_inspect::{DiffLine, Fleet, LimitChange, TextEffect, TextWarning, check_text, diff, text_warnings};
 use rate_limited::{Change, Error, ErrorKind, Limiter, Published, SharedRules};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
-use toml_edit::DocumentMut;
 
 use crate::answer::{Problem, json_response, read_json, text};
 use crate::routes::{Service, Trusted};
@@ -20,6 +19,8 @@ use crate::series::unix_millis;
 const MAX_DIFF_LINES: usize = 2_000;
 /// The time after which the changed lines of further versions are not counted.
 const MAX_DIFF_TIME: Duration = Duration::from_secs(2);
+/// The text that has no rules, since an empty one may be a mistake.
+const NO_RULES: &str = "# No rules.\n";
 /// The most versions of the history.
 const MAX_VERSIONS: usize = 100;
 
@@ -29,7 +30,8 @@ pub(crate) async fn present(_: Trusted, State(service): State<Arc<Service>>) -> 
     Ok(json_response(StatusCode::OK, &published_json(&published)))
 }
 
-/// Returns the mistake of a text, or the effect of its publication: the difference, and the rules whose counts begin anew.
+/// Returns the mistake of a text, or the effect of its publication: what changes for which keys, the difference, the rules
+/// whose counts begin anew, and the names that no limiter has.
 pub(crate) async fn check(
     _: Trusted,
     State(service): State<Arc<Service>>,
@@ -38,19 +40,34 @@ pub(crate) async fn check(
     let body = body_of(request).await?;
     let toml = text(&body, "toml")?.to_owned();
     let published = SharedRules::new(&service.limiter).read().await?;
+    // A reader without the permission for heartbeats has no limiters.
+    let fleet = Fleet::read(&service.limiter).await.ok();
     let effect = move || {
         let mistake = mistake(&toml);
-        json!({
+        let mut answer = json!({
             "version": published.version,
+            "is_empty": toml.trim().is_empty(),
             "mistake": mistake.as_ref().map(|message| mistake_json(message)),
             "diff": diff_json(&published.toml, &toml),
-            "notes": if mistake.is_none() { notes(&published.toml, &toml) } else { json!([]) },
-        })
+            "changes": [],
+            "notes": [],
+            "warnings": [],
+        });
+        if mistake.is_none() {
+            add_effect(&mut answer, fleet.as_ref(), &published.toml, &toml);
+            answer["warnings"] = match &fleet {
+                Some(fleet) => warnings_json(&text_warnings(fleet, &published.toml, &toml)),
+                None => {
+                    json!([{ "message": "the names of rules and keys are not checked: the limiters cannot be read" }])
+                }
+            };
+        }
+        answer
     };
     Ok(json_response(StatusCode::OK, &compute(&service, effect).await?))
 }
 
-/// Publishes a text that is based on the version in force.
+/// Publishes a text that is based on the version in force. A name that is nearly one of a limiter needs `anyway`.
 pub(crate) async fn publish(
     _: Trusted,
     State(service): State<Arc<Service>>,
@@ -64,11 +81,30 @@ pub(crate) async fn publish(
         let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message.clone());
         return Err(problem.with("mistake", mistake_json(&message)));
     }
+    if body["anyway"] != json!(true) {
+        refuse_misspelt(&service, toml, change.based_on).await?;
+    }
     let published = SharedRules::new(operator).publish(toml, change).await;
     settle(&service, operator, published, toml).await
 }
 
-/// Publishes the text of an earlier version again.
+/// Refuses a text with a name that is nearly one of a limiter. Without a reading of the limiters nothing is refused.
+async fn refuse_misspelt(service: &Service, toml: &str, based_on: u64) -> Result<(), Problem> {
+    let rules = SharedRules::new(&service.limiter);
+    let (published, fleet) = tokio::join!(rules.read(), Fleet::read(&service.limiter));
+    // Of two changes at once the later one is a conflict.
+    let (Some(published), Ok(fleet)) = (published.ok().filter(|text| text.version == based_on), fleet) else {
+        return Ok(());
+    };
+    let toml = toml.to_owned();
+    let mut warnings = compute(service, move || text_warnings(&fleet, &published.toml, &toml)).await?;
+    warnings.retain(|warning| warning.suggestion.is_some());
+    let Some(first) = warnings.first() else { return Ok(()) };
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, first.message.clone());
+    Err(problem.with("needs_consent", json!(true)).with("warnings", warnings_json(&warnings)))
+}
+
+/// Publishes the text of an earlier version again. Version 0 is the time before the first one: a text without rules.
 pub(crate) async fn rollback(
     _: Trusted,
     State(service): State<Arc<Service>>,
@@ -78,9 +114,9 @@ pub(crate) async fn rollback(
     let (version, change) = (number(&body, "version")?, change(&body)?);
     let operator = operator(&service)?;
     let rules = SharedRules::new(operator);
-    let earlier = find(&rules, version).await?;
-    let published = rules.publish(&earlier.toml, change).await;
-    settle(&service, operator, published, &earlier.toml).await
+    let toml = if version == 0 { NO_RULES.to_owned() } else { find(&rules, version).await?.toml };
+    let published = rules.publish(&toml, change).await;
+    settle(&service, operator, published, &toml).await
 }
 
 /// Returns the versions without their texts, the newest first.
@@ -114,12 +150,17 @@ pub(crate) async fn version(
 ) -> Result<Response, Problem> {
     let rules = SharedRules::new(&service.limiter);
     let version = version.parse().map_err(|_| no_version())?;
-    let (earlier, present) = (find(&rules, version).await?, rules.read().await?);
+    let present = rules.read().await?;
+    let (toml, details) = match version {
+        0 => (NO_RULES.to_owned(), json!({ "version": 0, "toml": NO_RULES })),
+        version => find(&rules, version).await.map(|earlier| (earlier.toml.clone(), published_json(&earlier)))?,
+    };
+    let fleet = Fleet::read(&service.limiter).await.ok();
     let answer = move || {
-        let mut answer = published_json(&earlier);
+        let mut answer = details;
         answer["present"] = json!(present.version);
-        answer["diff"] = diff_json(&present.toml, &earlier.toml);
-        answer["notes"] = notes(&present.toml, &earlier.toml);
+        answer["diff"] = diff_json(&present.toml, &toml);
+        add_effect(&mut answer, fleet.as_ref(), &present.toml, &toml);
         answer
     };
     Ok(json_response(StatusCode::OK, &compute(&service, answer).await?))
@@ -196,7 +237,9 @@ async fn settle(
 /// Returns the mistake of a text.
 fn mistake(toml: &str) -> Option<String> {
     if toml.trim().is_empty() {
-        return Some("the text must have rules, got an empty one: write `#` to have none".to_owned());
+        return Some(
+            "the text must have rules, got an empty one: write a comment such as `# No rules.` to have none".to_owned(),
+        );
     }
     check_text(toml).err()
 }
@@ -210,11 +253,18 @@ fn mistake_json(message: &str) -> Value {
     json!({ "message": message, "line": number_behind("line "), "column": number_behind("column ") })
 }
 
-/// Returns sentences about the rules whose counts begin anew.
-fn notes(old: &str, new: &str) -> Value {
-    let Ok(new) = new.parse::<DocumentMut>() else { return json!([]) };
-    let old = old.parse::<DocumentMut>().unwrap_or_default();
-    new_counts(&old, &new).into_iter().map(|counts| counts.message).collect()
+/// Adds what changes for which keys, and sentences about the rules whose counts begin anew.
+fn add_effect(answer: &mut Value, fleet: Option<&Fleet>, old: &str, new: &str) {
+    let TextEffect { changes, left_out, new_counts } = TextEffect::of(fleet, old, new);
+    let change = |LimitChange { keys, before, after, starts_new_counts }| json!({ "keys": keys, "before": before, "after": after, "starts_new_counts": starts_new_counts });
+    answer["changes"] = changes.into_iter().map(change).collect();
+    answer["changes_left_out"] = json!(left_out);
+    answer["notes"] = new_counts.into_iter().map(|counts| counts.message).collect();
+}
+
+fn warnings_json(warnings: &[TextWarning]) -> Value {
+    let warning = |TextWarning { message, line, suggestion }: &TextWarning| json!({ "message": message, "line": line, "suggestion": suggestion });
+    warnings.iter().map(warning).collect()
 }
 
 fn published_json(published: &Published) -> Value {
@@ -237,9 +287,19 @@ fn diff_json(old: &str, new: &str) -> Value {
     shown.into()
 }
 
+/// Returns the place of changed lines in words.
+fn hunk_text(old: (usize, usize), new: (usize, usize)) -> String {
+    match (old, new) {
+        ((_, 0), (line, _)) => format!("new, from line {line}"),
+        ((line, _), (_, 0)) => format!("removed, from line {line}"),
+        ((old, _), (new, _)) if old == new => format!("from line {old}"),
+        ((old, _), (new, _)) => format!("from line {new}, before line {old}"),
+    }
+}
+
 fn line_json(line: &DiffLine<'_>) -> Value {
     match line {
-        DiffLine::Hunk { old, new } => json!(["@", format!("lines {} and {}", old.0, new.0)]),
+        DiffLine::Hunk { old, new } => json!(["@", hunk_text(*old, *new)]),
         DiffLine::Same(line) => json!([" ", line]),
         DiffLine::Removed(line) => json!(["-", line]),
         DiffLine::Added(line) => json!(["+", line]),

@@ -12,16 +12,18 @@ use tower::ServiceExt;
 use crate::support::{TOKEN, bearer, dashboard, get, post, router, send};
 
 /// Each route that needs the token.
-const PRIVATE: [(&str, &str); 11] = [
+const PRIVATE: [(&str, &str); 13] = [
     ("GET", "/api/limiters"),
     ("GET", "/api/rules"),
     ("GET", "/api/rules/a"),
     ("POST", "/api/key"),
     ("GET", "/api/text"),
+    ("POST", "/api/text/draft"),
     ("POST", "/api/text/check"),
     ("POST", "/api/text/publish"),
     ("POST", "/api/text/rollback"),
     ("GET", "/api/history"),
+    ("GET", "/api/history/0"),
     ("GET", "/api/history/1"),
     ("GET", "/api/history/x"),
 ];
@@ -70,7 +72,9 @@ async fn after_ten_wrong_tokens_an_address_gets_429() {
         let fields = [("authorization", "Bearer wrong")];
         assert_eq!(send(&router, "GET", "/api/text", &fields, Body::empty()).await.status, StatusCode::UNAUTHORIZED);
     }
-    assert_eq!(get(&router, "/api/text").await.status, StatusCode::TOO_MANY_REQUESTS);
+    let refused = get(&router, "/api/text").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(refused.text.contains("try again in "), "{}", refused.text);
 }
 
 #[tokio::test]

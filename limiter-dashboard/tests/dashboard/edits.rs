@@ -118,6 +118,24 @@ async fn an_earlier_version_is_compared_and_published_again() {
 }
 
 #[tokio::test]
+async fn the_first_publication_can_be_taken_back() {
+    let server = RedisServer::start();
+    let router = router(&server).await;
+    post(&router, "/api/text/publish", &change(FIRST, 0)).await.ok();
+    let none = get(&router, "/api/history/0").await.ok();
+    assert_eq!((&none["version"], &none["present"]), (&json!(0), &json!(1)));
+    let words = &none["changes"][0];
+    assert_eq!((&words["before"], &words["after"]), (&json!("5/10s"), &json!("the limit of the source")), "{none}");
+    let back = json!({ "version": 0, "if_version": 1, "who": "ben", "why": "a mistake" });
+    assert_eq!(post(&router, "/api/text/rollback", &back).await.ok()["version"], json!(2));
+    let present = get(&router, "/api/text").await.ok();
+    assert_eq!((&present["toml"], &present["who"]), (&json!("# No rules.\n"), &json!("ben (dashboard)")));
+    // The empty text of an editor is offered as this one.
+    let empty = post(&router, "/api/text/check", &json!({ "toml": "" })).await.ok();
+    assert_eq!((&empty["is_empty"], empty["mistake"].is_object()), (&json!(true), true));
+}
+
+#[tokio::test]
 async fn without_an_operators_url_nothing_is_edited() {
     let server = RedisServer::start();
     let router = Dashboard::new(limiter(&server).await).token(TOKEN).router().expect("a router");
