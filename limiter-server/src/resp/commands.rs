@@ -8,7 +8,7 @@ use super::parser::Arguments;
 /// A command and its rules.
 #[derive(Debug)]
 pub(super) struct CommandSpec {
-    /// In upper case. A client may write it in any.
+    /// The name in upper case. A client may write it in any.
     pub(super) name: &'static str,
     /// The fewest and the most arguments, without the name.
     arguments: (usize, usize),

@@ -28,7 +28,7 @@ use service::Service;
 /// The address of the client that the gateways see.
 const CLIENT: &str = "127.0.0.1";
 
-/// How long the service takes that a gateway waits for.
+/// The time that a slow service takes.
 const SLOW: Duration = Duration::from_millis(1_500);
 
 /// Asks a gateway as a client that names another address, in each field that may have one.

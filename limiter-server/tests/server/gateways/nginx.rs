@@ -12,7 +12,7 @@ use super::{CLIENT, Service, ask, has_fields, limits, service, timed};
 
 const PAGE: &str = include_str!("../../../../docs/gateways/nginx.md");
 
-/// What is around the configuration of the page. One process is enough, and nothing is written outside of the directory.
+/// The configuration of the page with what is around it. One process is enough, and nothing is written outside of the directory.
 fn whole(part: &str) -> String {
     let directories =
         ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {name};\n"));
