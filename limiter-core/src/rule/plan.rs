@@ -83,7 +83,7 @@ impl UnlimitedRule {
     /// rule of the call.
     fn resolve(&mut self, of_call: OnError) {
         // A rule does not make a call return errors that returns none otherwise.
-        let own = OwnPolicy { on_error: None, returns_errors: of_call == OnError::Raise };
+        let own = OwnPolicy { returns_errors: of_call == OnError::Raise, ..OwnPolicy::NONE };
         self.on_error = own.resolve(self.of_settings, None, of_call);
     }
 }
