@@ -10,6 +10,8 @@ mod service;
 mod reports;
 mod listen;
 mod http;
+mod envoy;
+mod grpc;
 mod server;
 
 pub use error::Error;

@@ -102,6 +102,11 @@ impl CatalogRule {
         Some(self.template.as_ref()?.distinct().map(|part| &*part.name).collect())
     }
 
+    /// The mode of keys without an override.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// Returns whether each of its keys has a limit, or needs none: the mode decides.
     pub(crate) fn is_bounded(&self) -> bool {
         !self.limits.is_empty() || matches!(self.mode, Mode::Off | Mode::Deny)
