@@ -145,14 +145,14 @@ impl EnvoyDomains {
 }
 
 /// The configuration in force, which changes with its files.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct EnvoyConfig {
     paths: Vec<PathBuf>,
     domains: ArcSwap<EnvoyDomains>,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     seen: Signature,
     /// The files of the last look have these mistakes.
@@ -174,6 +174,11 @@ impl EnvoyConfig {
         Ok(Self { paths, domains: ArcSwap::from_pointee(domains), state: Mutex::new(state) })
     }
 
+    /// Returns whether there are no files.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
     /// The domains in force.
     pub(crate) fn domains(&self) -> Arc<EnvoyDomains> {
         self.domains.load_full()
@@ -185,7 +190,9 @@ impl EnvoyConfig {
     }
 
     /// Reads the files again if they have changed. With a mistake the last good rules stay. It reads files, so it may block.
-    pub(crate) fn refresh(&self, limiter: &Limiter) {
+    ///
+    /// `read_rules` is called after the limiter has new rules and before requests may find them.
+    pub(crate) fn refresh(&self, limiter: &Limiter, read_rules: impl FnOnce()) {
         let mut state = self.lock();
         let seen = Signature::of(&self.paths);
         if seen == state.seen {
@@ -203,6 +210,7 @@ impl EnvoyConfig {
         match changed {
             Ok(domains) => {
                 let limits = domains.len();
+                read_rules();
                 tracing::info!(limits, "the configuration of Envoy has changed and is in force");
                 self.domains.store(Arc::new(domains));
                 state.mistakes = Vec::new();

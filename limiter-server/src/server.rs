@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +19,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 use tower_service::Service;
 
+use crate::envoy::EnvoyConfig;
 use crate::error::Error;
+use crate::grpc::{self, GrpcService, IsToken};
 use crate::http::HttpService;
 use crate::http::access::Access;
 use crate::http::auth::PartHeaders;
@@ -36,6 +39,9 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 const END_TIME: Duration = Duration::from_millis(4_500);
 /// The longest time between two sweeps of the slots.
 const MAX_SWEEP_TIME: Duration = Duration::from_secs(1);
+
+/// The time between two looks at the files of Envoy's configuration.
+const ENVOY_CONFIG_TIME: Duration = Duration::from_secs(1);
 
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
     content-length: 144\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
@@ -70,6 +76,7 @@ pub struct Server {
     render_metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
     max_connections: u32,
     is_insecure: bool,
+    envoy: Arc<EnvoyConfig>,
 }
 
 impl Server {
@@ -83,7 +90,24 @@ impl Server {
             render_metrics: None,
             max_connections: 10_000,
             is_insecure: false,
+            envoy: Arc::default(),
         }
+    }
+
+    /// Reads the configuration of Envoy's rate limit service: files, and directories of files, each with a `domain`. Its limits
+    /// are rules of the limiter, in the place of those that its [builder](rate_limited::Limiter::set_builder_rules) has set.
+    /// The files may change while the server runs: with a mistake, their last good rules stay.
+    ///
+    /// # Errors
+    /// All mistakes of all files, each with its line and column.
+    pub fn envoy_config(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self, Vec<Error>> {
+        let paths = paths.into_iter().map(Into::into).collect();
+        let config = EnvoyConfig::load(paths, &self.limiter);
+        let config = config.map_err(|mistakes| {
+            mistakes.iter().map(|mistake| Error::new(mistake.to_string())).collect::<Vec<_>>()
+        })?;
+        self.envoy = Arc::new(config);
+        Ok(self)
     }
 
     /// Sets the longest wait that a call may demand. The default is 1 s.
@@ -176,17 +200,20 @@ impl Server {
     /// # Panics
     /// As for [`into_router`](Server::into_router).
     pub async fn bind(self, address: &ListenAddress) -> Result<BoundServer, Error> {
-        self.check_address(address)?;
+        self.check_address("http", address)?;
         let listener = Listener::bind("http", address).await?;
         let address = listener.address().unwrap_or_else(|| address.clone());
-        let max_connections = self.max_connections;
+        let server = self.clone();
         let http = self.into_http();
+        let service = Arc::clone(&http.service);
         Ok(BoundServer {
             is_ending: Arc::clone(&http.is_ending),
             router: http.into_router(),
             listener,
             address,
-            max_connections,
+            server,
+            service,
+            grpc: None,
         })
     }
 
@@ -210,16 +237,20 @@ impl Server {
                 )))
             }
         });
-        self.check_address(address).err().into_iter().chain(of_headers).collect()
+        self.check_address("http", address).err().into_iter().chain(of_headers).collect()
     }
 
-    /// Checks that an address needs no token, or there is one.
-    fn check_address(&self, address: &ListenAddress) -> Result<(), Error> {
+    /// Checks that an address needs no token, or there is one. `option` is its name.
+    ///
+    /// # Errors
+    /// Other machines reach it, and there is none.
+    #[doc(hidden)]
+    pub fn check_address(&self, option: &str, address: &ListenAddress) -> Result<(), Error> {
         if address.is_local() || self.access.has_token() || self.is_insecure {
             return Ok(());
         }
         Err(Error::new(format!(
-            "`http` must be an address of this machine alone without a token, got {address}: set `token-file`, or `insecure` \
+            "`{option}` must be an address of this machine alone without a token, got {address}: set `token-file`, or `insecure` \
              in a network that you trust"
         )))
     }
@@ -246,7 +277,9 @@ pub struct BoundServer {
     is_ending: Arc<AtomicBool>,
     listener: Listener,
     address: ListenAddress,
-    max_connections: u32,
+    server: Server,
+    service: Arc<DecisionService>,
+    grpc: Option<Listener>,
 }
 
 impl BoundServer {
@@ -254,6 +287,22 @@ impl BoundServer {
     #[must_use]
     pub fn address(&self) -> &ListenAddress {
         &self.address
+    }
+
+    /// Binds the address of gRPC, for Envoy: see [`envoy_config`](Server::envoy_config).
+    ///
+    /// # Errors
+    /// As for [`bind`](Server::bind).
+    pub async fn bind_grpc(mut self, address: &ListenAddress) -> Result<Self, Error> {
+        self.server.check_address("grpc", address)?;
+        self.grpc = Some(Listener::bind("grpc", address).await?);
+        Ok(self)
+    }
+
+    /// The address of gRPC, with the port that the system has chosen for port 0. `None` if it is not bound.
+    #[must_use]
+    pub fn grpc_address(&self) -> Option<ListenAddress> {
+        self.grpc.as_ref().and_then(Listener::address)
     }
 
     /// Serves until `end` is ready, and then ends in order within 5 s.
@@ -264,9 +313,20 @@ impl BoundServer {
     /// # Cancel safety
     /// A future that is dropped accepts no further connections. Those that are open go on.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Self { router, is_ending, listener, max_connections, .. } = self;
+        let Self { router, is_ending, listener, server, service, grpc, .. } = self;
         let (phase, watched) = watch::channel(Phase::Serving);
-        let connections = Connections::new(max_connections, watched);
+        let (is_serving, health) = watch::channel(true);
+        let of_grpc = Connections::new(server.max_connections, watched.clone());
+        let connections = Connections::new(server.max_connections, watched);
+        follow_envoy_config(&server.envoy, &service);
+        let access = server.access.clone();
+        let is_token = access.has_token().then(|| Arc::new(move |sent: &[u8]| access.is_token(sent)) as IsToken);
+        let calls = GrpcService::new(service, server.envoy, is_token, health);
+        let serving_grpc = async {
+            if let Some(listener) = grpc {
+                of_grpc.serve(listener, move |socket, phase| serve_grpc(calls.clone(), socket, phase), b"").await;
+            }
+        };
         let serving = connections.serve(
             listener,
             move |socket, phase| serve_http(router.clone(), socket, phase),
@@ -275,11 +335,15 @@ impl BoundServer {
         let ending = async {
             end.await;
             is_ending.store(true, Ordering::Relaxed);
+            is_serving.send_replace(false);
             sleep(DRAIN_TIME).await;
             phase.send_replace(Phase::Closing);
+            // It ends the watches of health.
+            drop(is_serving);
         };
-        tokio::join!(serving, ending);
-        connections.ended(END_TIME - DRAIN_TIME).await;
+        tokio::join!(serving, serving_grpc, ending);
+        let rest = END_TIME - DRAIN_TIME;
+        tokio::join!(connections.ended(rest), of_grpc.ended(rest));
     }
 }
 
@@ -319,6 +383,33 @@ async fn serve_http(router: Router, socket: Socket, mut phase: watch::Receiver<P
     }
 }
 
+/// Serves one connection of gRPC.
+async fn serve_grpc(calls: GrpcService, socket: Socket, mut phase: watch::Receiver<Phase>) {
+    grpc::serve_connection(calls, socket, async move {
+        let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
+    })
+    .await;
+}
+
+/// Looks for changes of Envoy's configuration, as long as the server lives.
+fn follow_envoy_config(config: &Arc<EnvoyConfig>, service: &Arc<DecisionService>) {
+    if config.is_empty() {
+        return;
+    }
+    let (config, service) = (Arc::downgrade(config), Arc::downgrade(service));
+    tokio::spawn(async move {
+        loop {
+            sleep(ENVOY_CONFIG_TIME).await;
+            let (Some(config), Some(service)) = (config.upgrade(), service.upgrade()) else { return };
+            // It reads files.
+            let refresh = move || config.refresh(service.limiter(), || service.read_rules());
+            if tokio::task::spawn_blocking(refresh).await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
 /// Frees slots at their ends, as long as the service lives.
 fn sweep_slots(service: &Arc<DecisionService>) {
     let service = Arc::downgrade(service);
@@ -353,11 +444,11 @@ mod tests {
     fn an_address_of_other_machines_needs_a_token() {
         let address = "0.0.0.0:0".parse().expect("an address");
         let server = || Server::new(Limiter::memory());
-        let error = server().check_address(&address).expect_err("no token").to_string();
+        let error = server().check_address("http", &address).expect_err("no token").to_string();
         assert!(error.contains("`http`") && error.contains("`insecure`"), "{error}");
-        assert!(server().insecure().check_address(&address).is_ok());
+        assert!(server().insecure().check_address("http", &address).is_ok());
         let with_token = server().token("0123456789abcdef").expect("long enough");
-        assert!(with_token.check_address(&address).is_ok());
+        assert!(with_token.check_address("http", &address).is_ok());
         assert!(!format!("{with_token:?}").contains("0123456789abcdef"));
     }
 }

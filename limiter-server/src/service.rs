@@ -126,6 +126,13 @@ impl DecisionService {
         self.catalog.load()
     }
 
+    /// Reads the rules anew if they have changed, so that the next call finds them. It may block.
+    pub(crate) fn read_rules(&self) {
+        while self.catalog().generation() != self.limiter.rules_generation() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Takes the cost of a call if there is as much, waiting up to its `max_wait`.
     ///
     /// # Errors

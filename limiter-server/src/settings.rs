@@ -14,6 +14,8 @@ use crate::arguments::Arguments;
 
 /// The address of HTTP without an option.
 const DEFAULT_HTTP: &str = "127.0.0.1:8080";
+/// The address of gRPC with a configuration of Envoy.
+const DEFAULT_GRPC: &str = "127.0.0.1:8081";
 /// The longest wait that `--max-wait` may permit.
 const MAX_MAX_WAIT: Duration = Duration::from_secs(60);
 /// The largest file with a token or a secret, in bytes.
@@ -27,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) server: Server,
     pub(crate) limiter: Limiter,
     pub(crate) http: ListenAddress,
+    /// `None`: gRPC is off.
+    pub(crate) grpc: Option<ListenAddress>,
     /// The limiter follows the rules in the store.
     pub(crate) follows_shared_rules: bool,
     /// No store is set: this process alone counts.
@@ -57,6 +61,7 @@ impl Settings {
         let limiter = mistakes.take(builder.build());
         let http = arguments.http.as_deref().unwrap_or(DEFAULT_HTTP);
         let http = mistakes.take(http.parse::<ListenAddress>().map_err(|error| format!("`http`: {error}")));
+        let grpc = mistakes.take(grpc(arguments)).flatten();
         // Without a limiter the other options are checked all the same.
         let is_limiter_valid = limiter.is_some();
         let limiter = limiter.unwrap_or_else(Limiter::memory);
@@ -64,7 +69,8 @@ impl Settings {
         if let Some(http) = &http
             && is_limiter_valid
         {
-            let found = server.mistakes(http);
+            let mut found = server.mistakes(http);
+            found.extend(grpc.as_ref().and_then(|grpc| server.check_address("grpc", grpc).err()));
             // Its rules are not read yet.
             let is_known = |mistake: &String| !arguments.shared_rules || !mistake.starts_with("`header`");
             mistakes.0.extend(found.iter().map(ToString::to_string).filter(is_known));
@@ -72,7 +78,7 @@ impl Settings {
         match (http, mistakes.0) {
             (Some(http), mistakes) if mistakes.is_empty() => {
                 let (follows_shared_rules, is_alone) = (arguments.shared_rules, url.is_none());
-                Ok(Self { server, limiter, http, follows_shared_rules, is_alone })
+                Ok(Self { server, limiter, http, grpc, follows_shared_rules, is_alone })
             }
             (_, mistakes) => Err(mistakes),
         }
@@ -122,6 +128,12 @@ fn server(limiter: Limiter, arguments: &Arguments, mistakes: &mut Mistakes) -> S
         // The mistake is the file's. One of the address would be in the way.
         server = server.insecure();
     }
+    if !arguments.envoy_config.is_empty() {
+        match server.clone().envoy_config(&arguments.envoy_config) {
+            Ok(with_config) => server = with_config,
+            Err(found) => mistakes.0.extend(found.iter().map(ToString::to_string)),
+        }
+    }
     for header in &arguments.header {
         server = mistakes.take(server.clone().header(header)).unwrap_or(server);
     }
@@ -151,6 +163,19 @@ fn server(limiter: Limiter, arguments: &Arguments, mistakes: &mut Mistakes) -> S
         }
     }
     server
+}
+
+/// The address of gRPC. `None` if it is off.
+fn grpc(arguments: &Arguments) -> Result<Option<ListenAddress>, String> {
+    let text = match &arguments.grpc {
+        Some(text) => text,
+        None if arguments.envoy_config.is_empty() => return Ok(None),
+        None => DEFAULT_GRPC,
+    };
+    if text == "off" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error| format!("`grpc`: {error}, or `off`"))
 }
 
 fn duration(option: &str, text: &str) -> Result<Duration, String> {

@@ -13,6 +13,8 @@ mod decisions;
 mod documents;
 #[path = "server/endings.rs"]
 mod endings;
+#[path = "server/envoy.rs"]
+mod envoy;
 #[path = "server/outages.rs"]
 mod outages;
 #[path = "server/problems.rs"]

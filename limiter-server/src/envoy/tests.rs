@@ -219,18 +219,18 @@ fn a_changed_file_is_in_force_and_a_broken_one_keeps_the_last_good_one() {
     };
     assert_eq!(names(), ["d.one"]);
     write("domain: d\ndescriptors: [{keys: one}]\n");
-    config.refresh(&limiter);
+    config.refresh(&limiter, || ());
     assert_eq!((names(), config.mistakes().len()), (vec!["d.one".to_owned()], 2));
     assert!(found(&config.domains(), "d", "one=1").is_some());
     write(&text("two"));
-    config.refresh(&limiter);
+    config.refresh(&limiter, || ());
     // Calls that had begun before still have their rule.
     assert_eq!((names(), config.mistakes().len()), (vec!["d.one".to_owned(), "d.two".to_owned()], 0));
     assert!(found(&config.domains(), "d", "one=1").is_none());
     assert!(found(&config.domains(), "d", "two=1").is_some());
-    config.refresh(&limiter);
+    config.refresh(&limiter, || ());
     assert_eq!(names(), ["d.two"]);
     fs::remove_file(directory.path().join("a.yaml")).expect("a file");
-    config.refresh(&limiter);
+    config.refresh(&limiter, || ());
     assert_eq!((names(), config.mistakes().len()), (vec!["d.two".to_owned()], 1));
 }

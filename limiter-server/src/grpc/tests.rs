@@ -80,7 +80,7 @@ fn text_of(response: &RateLimitResponse) -> String {
     let statuses = response.statuses.iter().map(|status| {
         let limit = status.current_limit.as_ref().map(|limit| {
             let unit = Unit::try_from(limit.unit).expect("a unit");
-            format!(" {}/{} {}", status.limit_remaining, limit.requests_per_unit, unit.as_str_name())
+            format!(" {}/{} {}", status.limit_remaining, limit.requests_per_unit, format!("{unit:?}").to_uppercase())
         });
         let unlimited = || if status.limit_remaining == u32::MAX { " unlimited" } else { "" }.to_owned();
         format!("{}{}", code(status.code), limit.unwrap_or_else(unlimited))
