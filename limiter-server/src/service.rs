@@ -161,7 +161,6 @@ impl DecisionService {
     ///
     /// # Cancel safety
     /// As for [`check`](Self::check).
-    #[cfg_attr(not(test), expect(dead_code, reason = "protocols beside HTTP decide several rules in one call"))]
     pub(crate) async fn check_together(&self, calls: &[Call<'_>]) -> Result<Answer, Problem> {
         let _running = self.begin()?;
         let prepared = calls.iter().map(|call| self.prepare(call)).collect::<Result<Vec<_>, _>>()?;

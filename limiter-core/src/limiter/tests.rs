@@ -232,6 +232,7 @@ fn a_rule_in_force_has_the_key_that_a_set_states() {
     let in_force = limiter.rules();
     let key_of = |name| in_force.iter().find(|rule| rule.name() == name).expect("in force").key();
     assert_eq!((key_of("stated"), key_of("user:{id}")), (Some("user:{id}"), None));
+}
 
 #[cfg(feature = "test-util")]
 #[test]

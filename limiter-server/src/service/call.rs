@@ -53,7 +53,6 @@ pub(crate) enum Target<'c> {
 pub(crate) enum Values<'c> {
     /// Pairs of a part and its value, in any order.
     Named(Vec<(Cow<'c, str>, Value<'c>)>),
-    #[cfg_attr(not(test), expect(dead_code, reason = "protocols without names have values in order"))]
     /// A value for each part, in the order of the template. A part that is twice in it has one value.
     InOrder(Vec<Value<'c>>),
 }

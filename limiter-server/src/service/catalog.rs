@@ -92,7 +92,6 @@ impl CatalogRule {
     }
 
     /// The configured limits of keys without an override.
-    #[expect(dead_code, reason = "protocols beside HTTP show them")]
     pub(crate) fn limits(&self) -> &[Limit] {
         &self.limits
     }
