@@ -60,7 +60,8 @@ impl EnvoyDomains {
     fn add(&mut self, domain: Domain, path: Arc<Path>) -> Option<Mistake> {
         if let Some((_, other)) = self.by_name.get(&domain.name) {
             let (name, other) = (&domain.name, other.display());
-            let message = format!("`domain` must be in one file, got `{name}` of {other} again: write one file of both");
+            let message =
+                format!("`domain` must be in one file, got `{name}` of {other} again: write one file of both");
             return Some(Mistake::at(path, domain.place, message));
         }
         self.by_name.insert(domain.name.clone(), (domain, path));
@@ -72,7 +73,10 @@ impl EnvoyDomains {
         let rules: usize = self.by_name.values().map(|(domain, _)| domain.rules.len()).sum();
         if rules > MAX_RULES {
             let file = self.by_name.values().next().map_or(Path::new(""), |(_, path)| path);
-            return vec![Mistake::of_file(file, format!("all files must have at most {MAX_RULES} limits, got {rules}"))];
+            return vec![Mistake::of_file(
+                file,
+                format!("all files must have at most {MAX_RULES} limits, got {rules}"),
+            )];
         }
         let (mut names, mut mistakes) = (HashMap::new(), Vec::new());
         for (rule, path) in self.rules() {
@@ -185,6 +189,7 @@ impl EnvoyConfig {
     }
 
     /// The mistakes of the files as they are now. None while the rules of the files are in force.
+    #[cfg(test)]
     pub(crate) fn mistakes(&self) -> Vec<Mistake> {
         self.lock().mistakes.clone()
     }
@@ -218,7 +223,9 @@ impl EnvoyConfig {
             }
             Err(mistakes) => {
                 for mistake in mistakes.iter().filter(|mistake| !state.mistakes.contains(mistake)) {
-                    tracing::error!("the configuration of Envoy cannot be used, its last good rules stay in force: {mistake}");
+                    tracing::error!(
+                        "the configuration of Envoy cannot be used, its last good rules stay in force: {mistake}"
+                    );
                 }
                 state.mistakes = mistakes;
             }

@@ -103,9 +103,8 @@ impl Server {
     pub fn envoy_config(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self, Vec<Error>> {
         let paths = paths.into_iter().map(Into::into).collect();
         let config = EnvoyConfig::load(paths, &self.limiter);
-        let config = config.map_err(|mistakes| {
-            mistakes.iter().map(|mistake| Error::new(mistake.to_string())).collect::<Vec<_>>()
-        })?;
+        let config = config
+            .map_err(|mistakes| mistakes.iter().map(|mistake| Error::new(mistake.to_string())).collect::<Vec<_>>())?;
         self.envoy = Arc::new(config);
         Ok(self)
     }

@@ -243,7 +243,10 @@ impl DecisionService {
     pub(crate) fn receipt(&self, call: &Call<'_>, answer: &Answer) -> Result<String, Problem> {
         let Decision::Allowed(allowed) = answer.decision() else { return Err(Problem::NotAReceipt) };
         let key = self.prepare(call)?.key;
-        self.limiter.receipt(&key, allowed).map(|receipt| receipt.to_string()).map_err(|error| Problem::of_receipt(&error))
+        self.limiter
+            .receipt(&key, allowed)
+            .map(|receipt| receipt.to_string())
+            .map_err(|error| Problem::of_receipt(&error))
     }
 
     /// Refunds the call of a receipt: from here on it counts nothing. The key is that of the call.

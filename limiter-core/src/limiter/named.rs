@@ -108,11 +108,7 @@ impl Limiter {
         self.check_rules_with(own, rules).await
     }
 
-    async fn check_rules_with(
-        &self,
-        own: OwnPolicy,
-        rules: &[(&str, &Key, &Limit, u32)],
-    ) -> Result<Decision, Error> {
+    async fn check_rules_with(&self, own: OwnPolicy, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
         let is_same = |one: usize, other: usize| (rules[one].0, rules[one].1) == (rules[other].0, rules[other].1);
         let is_first = |index: &usize| !(0..*index).any(|earlier| is_same(earlier, *index));
         let items_of = |first: usize| {

@@ -124,10 +124,7 @@ impl Domain {
 impl Values {
     fn find(&self, value: &str) -> Option<&Descriptor> {
         let begins = || self.beginnings.iter().find(|(beginning, _)| value.starts_with(&**beginning));
-        self.exact
-            .get(value)
-            .or_else(|| begins().map(|(_, descriptor)| descriptor))
-            .or(self.any.as_deref())
+        self.exact.get(value).or_else(|| begins().map(|(_, descriptor)| descriptor)).or(self.any.as_deref())
     }
 
     /// Adds a descriptor. Returns whether there is one with this value.

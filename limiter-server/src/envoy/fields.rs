@@ -86,7 +86,8 @@ impl<'n> Field<'n> {
             "false" | "False" | "FALSE" => Some(false),
             _ => {
                 let name = self.name;
-                mistakes.add(self.place, format!("`{name}` must be `true` or `false`, got `{text}`: write one of them"));
+                mistakes
+                    .add(self.place, format!("`{name}` must be `true` or `false`, got `{text}`: write one of them"));
                 None
             }
         }
@@ -98,7 +99,8 @@ impl<'n> Field<'n> {
         let number = text.parse().ok().filter(|number: &u32| *number >= least);
         if number.is_none() {
             let (name, most) = (self.name, u32::MAX);
-            let message = format!("`{name}` must be {quantity} between {least} and {most}, got `{text}`: write one such as 100");
+            let message =
+                format!("`{name}` must be {quantity} between {least} and {most}, got `{text}`: write one such as 100");
             mistakes.add(self.place, message);
         }
         number

@@ -84,7 +84,8 @@ fn list(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<Mistake>) {
             files.push(path.clone());
             continue;
         }
-        match fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
+        match fs::read_dir(path)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
         {
             Ok(mut entries) => {
                 entries.retain(|entry| is_configuration(entry));

@@ -1,7 +1,7 @@
 //! The mistakes of Envoy's configuration: all of all files.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::yaml::Place;
@@ -49,11 +49,6 @@ impl Mistake {
     /// A mistake at a place of a file.
     pub(super) fn at(file: Arc<Path>, place: Place, message: impl Into<String>) -> Self {
         Self { file, place: Some(place), message: message.into() }
-    }
-
-    /// The file.
-    pub(crate) fn file(&self) -> PathBuf {
-        self.file.to_path_buf()
     }
 }
 

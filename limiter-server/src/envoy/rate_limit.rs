@@ -82,7 +82,8 @@ impl RateLimit {
         let kind = if is_unlimited {
             for name in ["unit", "requests_per_unit", "unit_multiplier", "limit", "algorithm", "burst", "postpaid"] {
                 if let Some(field) = fields.get(name) {
-                    mistakes.add(field.place, format!("`{name}` must be left out beside `unlimited`, got it: remove one"));
+                    mistakes
+                        .add(field.place, format!("`{name}` must be left out beside `unlimited`, got it: remove one"));
                 }
             }
             Some(RateLimitKind::Unlimited)
@@ -94,9 +95,11 @@ impl RateLimit {
         let is_postpaid = fields.get("postpaid").and_then(|field| field.flag(mistakes)).unwrap_or(false);
         let has_refunds = fields.get("refunds").and_then(|field| field.flag(mistakes)).unwrap_or(false);
         if let Some(field) = fields.get("refunds").filter(|_| has_refunds && is_postpaid) {
-            mistakes.add(field.place, "`refunds` must be left out beside `postpaid`, got both: its requests take nothing");
+            mistakes
+                .add(field.place, "`refunds` must be left out beside `postpaid`, got both: its requests take nothing");
         }
-        let hold = fields.get("hold").and_then(|field| hold(&field, kind, has_refunds, mistakes)).unwrap_or(DEFAULT_HOLD);
+        let hold =
+            fields.get("hold").and_then(|field| hold(&field, kind, has_refunds, mistakes)).unwrap_or(DEFAULT_HOLD);
         let name = fields.get("name").and_then(|field| field.text(mistakes)).filter(|name| !name.is_empty());
         let replaces = fields.get("replaces").map(|field| replaces(&field, name.as_deref(), mistakes));
         let rate_limit = Self {
@@ -130,14 +133,21 @@ impl RateLimit {
         }
         let (unit, requests) = (fields.get("unit"), fields.get("requests_per_unit"));
         if unit.is_none() && requests.is_none() {
-            mistakes.add(place, "`rate_limit` must have `unit` and `requests_per_unit`, or `limit`, got none: write them");
+            mistakes
+                .add(place, "`rate_limit` must have `unit` and `requests_per_unit`, or `limit`, got none: write them");
             return None;
         }
         if unit.is_none() {
-            mistakes.add(place, "`rate_limit` must have `unit` beside `requests_per_unit`, got none: write one such as `minute`");
+            mistakes.add(
+                place,
+                "`rate_limit` must have `unit` beside `requests_per_unit`, got none: write one such as `minute`",
+            );
         }
         if requests.is_none() {
-            mistakes.add(place, "`rate_limit` must have `requests_per_unit` beside `unit`, got none: write a number, 0 to deny");
+            mistakes.add(
+                place,
+                "`rate_limit` must have `requests_per_unit` beside `unit`, got none: write a number, 0 to deny",
+            );
         }
         let seconds = unit.and_then(|field| unit_seconds(&field, mistakes));
         let multiplier = match fields.get("unit_multiplier") {
@@ -192,12 +202,19 @@ fn hold(
         && !limit.is_concurrent()
         && !has_refunds
     {
-        mistakes.add(field.place, format!("`hold` must be left out for `{limit}`, got it: it is of calls at once and of `refunds`"));
+        mistakes.add(
+            field.place,
+            format!("`hold` must be left out for `{limit}`, got it: it is of calls at once and of `refunds`"),
+        );
         return None;
     }
-    let parsed = limiter_syntax::parse_duration(text).ok().map(Duration::from_millis).filter(|hold| (MIN_HOLD..=MAX_HOLD).contains(hold));
+    let parsed = limiter_syntax::parse_duration(text)
+        .ok()
+        .map(Duration::from_millis)
+        .filter(|hold| (MIN_HOLD..=MAX_HOLD).contains(hold));
     if parsed.is_none() {
-        mistakes.add(field.place, format!("`hold` must be between 1s and 10min, got `{text}`: write one such as `60s`"));
+        mistakes
+            .add(field.place, format!("`hold` must be between 1s and 10min, got `{text}`: write one such as `60s`"));
     }
     parsed
 }
@@ -216,7 +233,10 @@ fn replaces(field: &Field<'_>, own: Option<&str>, mistakes: &mut Mistakes) -> Ve
                 mistakes.add(item.place, "an entry of `replaces` must have a `name`, got none: write that of a limit");
             }
             Some(name) if Some(name) == own => {
-                mistakes.add(item.place, format!("`replaces` must name other limits, got its own name `{name}`: remove it"));
+                mistakes.add(
+                    item.place,
+                    format!("`replaces` must name other limits, got its own name `{name}`: remove it"),
+                );
             }
             Some(name) => names.push(name.into()),
         }

@@ -118,7 +118,7 @@ descriptors:
             "d.model 7/365d Shadow d.model:{model}",
             "d.open  Off d.open:{open}",
             "d.tokens 1000/30s Enforce d.tokens:{tokens}",
-            "d.x-user.path_/a{b}* 5/2min Shadow d.x-user:{x_user}.path_/a{{b}}*:{path}",
+            "d.x-user.path_/a{b}* 5/2m Shadow d.x-user:{x_user}.path_/a{{b}}*:{path}",
         ]
     );
     // A higher level changes one rule, and one key of it.

@@ -83,7 +83,8 @@ enum Open {
 pub(super) fn parse(text: &str) -> Result<Option<Node>, (Place, String)> {
     let mut tree = Tree::default();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| (Place::from(*error.marker()), format!("is no YAML: {}", error.info())))?;
+        let (event, span) =
+            event.map_err(|error| (Place::from(*error.marker()), format!("is no YAML: {}", error.info())))?;
         tree.add(event, span.start.into())?;
     }
     Ok(tree.root)
@@ -108,7 +109,10 @@ impl Tree {
             Event::DocumentStart(_) => Ok(()),
             Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
                 Some(node) => self.close(Node { place, ..node }, 0),
-                None => Err((place, "an alias must come after its anchor, got one inside of it: write the value".to_owned())),
+                None => Err((
+                    place,
+                    "an alias must come after its anchor, got one inside of it: write the value".to_owned(),
+                )),
             },
             Event::Scalar(text, style, anchor, _) => {
                 let value = Yaml::Scalar { text: text.into_owned(), is_plain: style == ScalarStyle::Plain };
@@ -119,7 +123,9 @@ impl Tree {
                 self.open(Open::Mapping { place, anchor, entries: Vec::new(), key: None }, place)
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(Open::List { place, anchor, items }) => self.close(Node { place, value: Yaml::List(items) }, anchor),
+                Some(Open::List { place, anchor, items }) => {
+                    self.close(Node { place, value: Yaml::List(items) }, anchor)
+                }
                 Some(Open::Mapping { place, anchor, entries, .. }) => {
                     self.close(Node { place, value: Yaml::Mapping(entries) }, anchor)
                 }
@@ -184,11 +190,9 @@ mod tests {
 
     #[test]
     fn what_is_no_yaml_has_a_place_and_a_message() {
-        for (text, start) in [
-            ("a: [1, 2", "is no YAML"),
-            ("a: 1\n b: 2", "is no YAML"),
-            ("a: 1\n---\nb: 2", "must have one document"),
-        ] {
+        for (text, start) in
+            [("a: [1, 2", "is no YAML"), ("a: 1\n b: 2", "is no YAML"), ("a: 1\n---\nb: 2", "must have one document")]
+        {
             let (place, message) = parse(text).expect_err(text);
             assert!(message.starts_with(start) && place.line > 0, "{text}: {place} {message}");
         }

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use rate_limited::{Mode, Usage};
+use rate_limited::{Mode, Source, Usage};
 use tonic::Status;
 
 use super::held::{HeldHits, HeldKey, Hits};
 use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use super::status;
 use crate::envoy::{EnvoyConfig, EnvoyDomains, EnvoyRule, Match};
-use crate::service::{Answer, Call, CatalogRule, DecisionService, LimitAnswer, Problem, ProblemClass, Target, Value, Values};
+use crate::service::{
+    Answer, Call, CatalogRule, DecisionService, LimitAnswer, Problem, ProblemClass, Target, Value, Values,
+};
 
 /// The most descriptors of a request, as many as a decision has limits.
 const MAX_DESCRIPTORS: usize = 128;
@@ -349,7 +351,7 @@ fn response(request: &RateLimitRequest, matched: &[Matched<'_, '_>], outcomes: &
             statuses[index] = status::charged(usage.as_ref(), rule);
         } else if let Some(answer) = outcomes.answers.get(&index) {
             let code = if answer.is_allowed() || action == Action::Look { Code::Ok } else { Code::OverLimit };
-            let limits: Vec<_> = answer.limits().collect();
+            let limits = limits_of(answer);
             statuses[index] = status::decided(code, &limits, rule);
             if rule.is_quota() && answer.is_shadowed() {
                 violations.push(index);
@@ -380,7 +382,7 @@ fn response(request: &RateLimitRequest, matched: &[Matched<'_, '_>], outcomes: &
 
 /// The statuses of descriptors that were decided together, in their order.
 fn statuses_together(answer: &Answer, together: &[&Matched<'_, '_>]) -> Vec<DescriptorStatus> {
-    let limits: Vec<_> = answer.limits().collect();
+    let limits = limits_of(answer);
     let own = limits_of_each(&limits, together);
     let has_culprit = own.iter().zip(together).any(|(own, matched)| own.iter().any(|limit| matched.lacks(limit)));
     let is_over = |matched: &Matched<'_, '_>, own: &[LimitAnswer<'_>]| match has_culprit && !answer.is_blocked() {
@@ -393,12 +395,21 @@ fn statuses_together(answer: &Answer, together: &[&Matched<'_, '_>]) -> Vec<Desc
         status::decided(code, &own, matched.rule)
     };
     let mut statuses: Vec<_> = own.clone().into_iter().zip(together).map(status).collect();
-    // The names of decisions are bounded. A policy names the first rule alone.
-    let is_unnamed = !answer.is_allowed() && statuses.iter().all(|status| status.code == i32::from(Code::Ok));
+    // A policy names the first rule alone, and the names of decisions are bounded.
+    let is_unnamed = answer.source() == Source::Policy && !answer.is_allowed()
+        || !answer.is_allowed() && statuses.iter().all(|status| status.code == i32::from(Code::Ok));
     for status in statuses.iter_mut().filter(|_| is_unnamed) {
         status.code = Code::OverLimit.into();
     }
     statuses
+}
+
+/// The limits that decided. A policy or a mode has the numbers of none.
+fn limits_of(answer: &Answer) -> Vec<LimitAnswer<'_>> {
+    match answer.source() {
+        Source::Policy | Source::Mode => Vec::new(),
+        _ => answer.limits().collect(),
+    }
 }
 
 /// Returns the limits of each descriptor, from those of a decision, which has them in order and once for each key of a rule.

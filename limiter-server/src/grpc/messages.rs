@@ -132,7 +132,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Lists `message.field=tag`, and `enum.value=number`, of a text of either language.
-    fn fields_of(text: &str, item_of: impl Fn(&str) -> Option<String>, field_of: impl Fn(&str) -> Option<String>) -> BTreeSet<String> {
+    fn fields_of(
+        text: &str,
+        item_of: impl Fn(&str) -> Option<String>,
+        field_of: impl Fn(&str) -> Option<String>,
+    ) -> BTreeSet<String> {
         let (mut items, mut fields) = (Vec::new(), BTreeSet::new());
         for line in text.lines().map(str::trim) {
             if let Some(item) = item_of(line) {

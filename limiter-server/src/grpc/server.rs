@@ -79,7 +79,8 @@ impl GrpcService {
         let path = request.uri().path();
         let is_health = path == CHECK || path == WATCH;
         if !is_health && !self.permits(request.headers()) {
-            return Status::unauthenticated("`authorization` must be `Bearer` and the token of this server").into_http();
+            return Status::unauthenticated("`authorization` must be `Bearer` and the token of this server")
+                .into_http();
         }
         let mut response = match path {
             SHOULD_RATE_LIMIT => {
@@ -101,7 +102,11 @@ impl GrpcService {
     }
 
     /// Bounds the time of a request whose body may never end, and of one whose sender has gone.
-    async fn in_time(&self, deadline: Option<Duration>, answer: impl Future<Output = Response<Body>>) -> Response<Body> {
+    async fn in_time(
+        &self,
+        deadline: Option<Duration>,
+        answer: impl Future<Output = Response<Body>>,
+    ) -> Response<Body> {
         let time = deadline.map_or(REQUEST_TIME, |deadline| deadline.saturating_add(WAY_BACK).min(REQUEST_TIME));
         match timeout(time, answer).await {
             Ok(response) => response,

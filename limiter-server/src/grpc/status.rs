@@ -107,8 +107,9 @@ pub(super) fn quota_metadata(domain: &str, violations: &[usize]) -> prost_types:
     use prost_types::value::Kind;
 
     let value = |kind| prost_types::Value { kind: Some(kind) };
-    #[expect(clippy::cast_precision_loss, reason = "a place is below 128")]
-    let values = violations.iter().map(|index| value(Kind::NumberValue(*index as f64))).collect();
+    // A place is below 128.
+    let number = |index: &usize| f64::from(u32::try_from(*index).unwrap_or(u32::MAX));
+    let values = violations.iter().map(|index| value(Kind::NumberValue(number(index)))).collect();
     let fields = [
         ("domain", Kind::StringValue(domain.to_owned())),
         ("quotaModeEnabled", Kind::BoolValue(true)),

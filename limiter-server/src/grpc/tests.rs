@@ -270,9 +270,7 @@ async fn a_wrong_request_has_a_status_that_names_the_mistake() {
 
 #[tokio::test]
 async fn a_failure_under_raise_is_unavailable_and_the_policies_answer() {
-    let failing = |on_error| {
-        Limits::of(Limiter::builder().failing(ErrorKind::Unavailable).on_error(on_error), PLAIN)
-    };
+    let failing = |on_error| Limits::of(Limiter::builder().failing(ErrorKind::Unavailable).on_error(on_error), PLAIN);
     let raised = failing(OnError::Raise).limits.answer(&request("d", &["user=1"]), None).await.expect_err("raised");
     assert_eq!(raised.code(), GrpcCode::Unavailable, "{raised:?}");
     assert_eq!(failing(OnError::Open).send(&["user=1", "path=/a"]).await, "OK: OK, OK");

@@ -119,7 +119,8 @@ async fn envoy_limits_requests_and_budgets_by_the_service() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("limits.yaml"), LIMITS).expect("a file");
     let limiter = Limiter::builder().url("memory:").report_limits(true).build().expect("valid");
-    let server = Server::new(limiter.clone()).envoy_config([directory.path().join("limits.yaml")]).expect("no mistakes");
+    let server =
+        Server::new(limiter.clone()).envoy_config([directory.path().join("limits.yaml")]).expect("no mistakes");
     let server = server.bind(&"127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
     let socket = ListenAddress::Unix(directory.path().join("limiter.sock"));
     let server = server.bind_grpc(&socket).await.expect("a free path");

@@ -22,7 +22,11 @@ fn a_policy_is_that_of_the_rule_the_caller_the_defaults_or_the_limiter_in_this_o
                     let set: Vec<_> =
                         [of_rules, on_error, of_defaults, Some(of_limiter)].into_iter().flatten().collect();
                     let resolve = |returns_errors| {
-                        OwnPolicy { on_error, returns_errors, max_deadline: None }.resolve(of_rules, of_defaults, of_limiter)
+                        OwnPolicy { on_error, returns_errors, max_deadline: None }.resolve(
+                            of_rules,
+                            of_defaults,
+                            of_limiter,
+                        )
                     };
                     assert_eq!(resolve(true), set[0]);
                     let without_errors = if set[0] == OnError::Raise { OnError::Closed } else { set[0] };
