@@ -101,7 +101,7 @@ impl RateLimit {
         let hold =
             fields.get("hold").and_then(|field| hold(&field, kind, has_refunds, mistakes)).unwrap_or(DEFAULT_HOLD);
         let name = fields.get("name").and_then(|field| field.text(mistakes)).filter(|name| !name.is_empty());
-        let replaces = fields.get("replaces").map(|field| replaces(&field, name.as_deref(), mistakes));
+        let replaces = fields.get("replaces").map(|field| replaces(&field, name, mistakes));
         let rate_limit = Self {
             kind: kind?,
             algorithm,

@@ -79,7 +79,7 @@ struct Outcomes {
 
 /// An outcome of one descriptor.
 enum Outcome {
-    Answer(Answer),
+    Answer(Box<Answer>),
     Usage(Option<Usage>),
 }
 
@@ -131,7 +131,7 @@ impl RateLimits {
         outcomes.together = decided.map_err(|problem| status_of(&problem))?;
         for (index, outcome) in alone {
             match outcome.map_err(|problem| status_of(&problem))? {
-                Outcome::Answer(answer) => drop(outcomes.answers.insert(index, answer)),
+                Outcome::Answer(answer) => drop(outcomes.answers.insert(index, *answer)),
                 Outcome::Usage(usage) => drop(outcomes.usages.insert(index, usage)),
             }
         }
@@ -195,8 +195,12 @@ impl RateLimits {
     async fn decide_alone(&self, matched: &Matched<'_, '_>) -> Result<Outcome, Problem> {
         let Matched { call, action, .. } = matched;
         match action {
-            Action::Alone => self.service.check_together(std::slice::from_ref(call)).await.map(Outcome::Answer),
-            Action::Look => self.service.peek(call).await.map(Outcome::Answer),
+            Action::Alone => self
+                .service
+                .check_together(std::slice::from_ref(call))
+                .await
+                .map(|answer| Outcome::Answer(Box::new(answer))),
+            Action::Look => self.service.peek(call).await.map(|answer| Outcome::Answer(Box::new(answer))),
             Action::Charge => self.service.charge(call).await.map(|usage| Outcome::Usage(Some(usage))),
             _ => self.give_back(matched).await.map(Outcome::Usage),
         }

@@ -115,7 +115,8 @@ mod tests {
             hold(number, Duration::from_secs(1), now);
         }
         assert_eq!(held.lock().len, MAX_HELD);
-        held.lock().sweep(now + Duration::from_secs(2));
-        assert_eq!((held.lock().len, held.lock().by_key.len()), (0, 0));
+        let mut table = held.lock();
+        table.sweep(now + Duration::from_secs(2));
+        assert_eq!((table.len, table.by_key.len()), (0, 0));
     }
 }

@@ -155,7 +155,7 @@ fn deadline_of(headers: &HeaderMap) -> Option<Duration> {
     Some(time.saturating_sub(WAY_BACK))
 }
 
-/// Replaces the status of a message that is too large: gRPC has RESOURCE_EXHAUSTED for it.
+/// Replaces the status of a message that is too large: gRPC has `RESOURCE_EXHAUSTED` for it.
 fn name_too_large(headers: &mut HeaderMap) {
     if let Some(status) = headers.get_mut("grpc-status").filter(|status| *status == "11") {
         *status = HeaderValue::from(Code::ResourceExhausted as i32);

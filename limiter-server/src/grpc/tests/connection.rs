@@ -34,7 +34,6 @@ struct Client(SendRequest<Body>);
 struct Reply {
     body: Bytes,
     status: GrpcCode,
-    message: String,
 }
 
 fn serve(yaml: &str, is_token: Option<IsToken>) -> (Server, DuplexStream) {
@@ -74,7 +73,7 @@ impl Client {
         fields.extend(collected.trailers().cloned().unwrap_or_default());
         let text = |name: &str| fields.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         let status = GrpcCode::from_bytes(text("grpc-status").as_bytes());
-        Ok(Reply { body: collected.to_bytes(), status, message: text("grpc-message") })
+        Ok(Reply { body: collected.to_bytes(), status })
     }
 
     async fn call(&mut self, path: &str, message: &impl Message) -> Reply {
