@@ -126,6 +126,14 @@ impl Request<'_> {
         Self { cost: 1, role: self.role.postpaid(), ..self }
     }
 
+    /// The request that counts `cost` permits, if it is postpaid: the cost is known now.
+    pub(crate) fn charged(self, cost: u32) -> Self {
+        if !self.role.is_postpaid() {
+            return self;
+        }
+        Self { cost, role: Role(self.role.0 & !Role::POSTPAID), ..self }
+    }
+
     /// The permits that it takes, if no other request uses its counter.
     pub(crate) fn own_take(&self) -> u32 {
         if self.role.is_postpaid() { 0 } else { self.cost }

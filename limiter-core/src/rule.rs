@@ -86,7 +86,7 @@ pub struct Rule {
     pub(crate) overrides: Vec<(KeyMatch, Rule)>,
     /// The plans that apply to it, by name.
     pub(crate) plans: Option<Vec<String>>,
-    /// The key that the rule's function must have. Only the text of a set has it.
+    /// The key that the rule's function must have.
     pub(crate) key: Option<String>,
     pub(crate) place: TextPlace,
 }
@@ -194,6 +194,24 @@ impl Rule {
     /// fit, [`build`](crate::Builder::build) fails. If one of the attribute does not fit, each call fails.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = Some(layout);
+        self
+    }
+
+    /// Sets the template of the rule's keys, such as `user:{user_id}`, for a rule of direct calls: by it overrides match
+    /// parts, and a server builds keys of values. All sets of rules must state the same one. It also declares the rule. A
+    /// function under this name must have this key.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Limiter, Rule};
+    ///
+    /// let upload = Rule::new().key("upload:{user_id}").limit("5/min".parse()?);
+    /// let limiter = Limiter::builder().rule("upload", upload).build()?;
+    /// assert_eq!(limiter.rules()[0].key(), Some("upload:{user_id}"));
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn key(mut self, template: impl Into<String>) -> Self {
+        self.key = Some(template.into());
         self
     }
 

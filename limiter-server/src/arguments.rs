@@ -33,6 +33,15 @@ pub(crate) struct Arguments {
     #[arg(long, env = "LIMITER_RESP", value_name = "ADDRESS")]
     pub(crate) resp: Option<String>,
 
+    /// File or directory of Envoy's rate limit service: its YAML, each file with a `domain`. May be repeated; in the environment
+    /// several are separated by commas. They may change while the server runs.
+    #[arg(long, env = "LIMITER_ENVOY_CONFIG", value_name = "FILE|DIR", value_delimiter = ',')]
+    pub(crate) envoy_config: Vec<PathBuf>,
+
+    /// Address of gRPC for Envoy, or `off`. The default is `127.0.0.1:8081` with an `--envoy-config`, and else `off`.
+    #[arg(long, env = "LIMITER_GRPC", value_name = "ADDRESS")]
+    pub(crate) grpc: Option<String>,
+
     /// File with the token that each call needs. Others must not be able to read it.
     #[arg(long, env = "LIMITER_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,

@@ -11,6 +11,8 @@ mod reports;
 mod listen;
 mod http;
 mod resp;
+mod envoy;
+mod grpc;
 mod server;
 
 pub use error::Error;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +19,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 use tower_service::Service;
 
+use crate::envoy::EnvoyConfig;
 use crate::error::Error;
+use crate::grpc::{self, GrpcService, IsToken};
 use crate::http::HttpService;
 use crate::http::access::Access;
 use crate::http::auth::PartHeaders;
@@ -37,6 +40,9 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 const END_TIME: Duration = Duration::from_millis(4_500);
 /// The longest time between two sweeps of the slots.
 const MAX_SWEEP_TIME: Duration = Duration::from_secs(1);
+
+/// The time between two looks at the files of Envoy's configuration.
+const ENVOY_CONFIG_TIME: Duration = Duration::from_secs(1);
 
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
     content-length: 144\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
@@ -71,6 +77,7 @@ pub struct Server {
     render_metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
     max_connections: u32,
     is_insecure: bool,
+    envoy: Arc<EnvoyConfig>,
 }
 
 impl Server {
@@ -84,7 +91,23 @@ impl Server {
             render_metrics: None,
             max_connections: 10_000,
             is_insecure: false,
+            envoy: Arc::default(),
         }
+    }
+
+    /// Reads the configuration of Envoy's rate limit service: files, and directories of files, each with a `domain`. Its limits
+    /// are rules of the limiter, in the place of those that its [builder](rate_limited::Limiter::set_builder_rules) has set.
+    /// The files may change while the server runs: with a mistake, their last good rules stay.
+    ///
+    /// # Errors
+    /// All mistakes of all files, each with its line and column.
+    pub fn envoy_config(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self, Vec<Error>> {
+        let paths = paths.into_iter().map(Into::into).collect();
+        let config = EnvoyConfig::load(paths, &self.limiter);
+        let config = config
+            .map_err(|mistakes| mistakes.iter().map(|mistake| Error::new(mistake.to_string())).collect::<Vec<_>>())?;
+        self.envoy = Arc::new(config);
+        Ok(self)
     }
 
     /// Sets the longest wait that a call may demand. The default is 1 s.
@@ -180,17 +203,18 @@ impl Server {
         self.check_address("http", address)?;
         let listener = Listener::bind("http", address).await?;
         let address = listener.address().unwrap_or_else(|| address.clone());
-        let (max_connections, options) = (self.max_connections, self.clone());
+        let server = self.clone();
         let http = self.into_http();
+        let service = Arc::clone(&http.service);
         Ok(BoundServer {
-            options,
-            service: Arc::clone(&http.service),
-            resp: None,
             is_ending: Arc::clone(&http.is_ending),
             router: http.into_router(),
             listener,
             address,
-            max_connections,
+            server,
+            service,
+            resp: None,
+            grpc: None,
         })
     }
 
@@ -249,14 +273,14 @@ impl fmt::Debug for Server {
 /// A server whose address is bound.
 #[must_use = "a server answers nothing until it is run"]
 pub struct BoundServer {
-    options: Server,
-    service: Arc<DecisionService>,
-    resp: Option<Listener>,
     router: Router,
     is_ending: Arc<AtomicBool>,
     listener: Listener,
     address: ListenAddress,
-    max_connections: u32,
+    server: Server,
+    service: Arc<DecisionService>,
+    resp: Option<Listener>,
+    grpc: Option<Listener>,
 }
 
 impl BoundServer {
@@ -272,7 +296,7 @@ impl BoundServer {
     /// # Errors
     /// As for [`Server::bind`].
     pub async fn bind_resp(mut self, address: &ListenAddress) -> Result<Self, Error> {
-        self.options.check_address("resp", address)?;
+        self.server.check_address("resp", address)?;
         self.resp = Some(Listener::bind("resp", address).await?);
         Ok(self)
     }
@@ -284,6 +308,24 @@ impl BoundServer {
         self.resp.as_ref().and_then(Listener::address)
     }
 
+    /// Binds the address of gRPC, for Envoy: see [`envoy_config`](Server::envoy_config). Its connections have a bound of their
+    /// own, which is that of HTTP.
+    ///
+    /// # Errors
+    /// As for [`Server::bind`].
+    pub async fn bind_grpc(mut self, address: &ListenAddress) -> Result<Self, Error> {
+        self.server.check_address("grpc", address)?;
+        self.grpc = Some(Listener::bind("grpc", address).await?);
+        Ok(self)
+    }
+
+    /// The address of gRPC, with the port that the system has chosen for port 0. `None` without
+    /// [`bind_grpc`](BoundServer::bind_grpc).
+    #[must_use]
+    pub fn grpc_address(&self) -> Option<ListenAddress> {
+        self.grpc.as_ref().and_then(Listener::address)
+    }
+
     /// Serves until `end` is ready, and then ends in order within 5 s.
     ///
     /// First `/readyz` answers 503, and each answer closes its connection. After a second no connection is accepted any more,
@@ -292,17 +334,27 @@ impl BoundServer {
     /// # Cancel safety
     /// A future that is dropped accepts no further connections. Those that are open go on.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Self { options, service, resp, router, is_ending, listener, max_connections, .. } = self;
+        let Self { server, service, router, is_ending, listener, resp, grpc, .. } = self;
         let (phase, watched) = watch::channel(Phase::Serving);
-        let resp_connections = Connections::new(max_connections, watched.clone());
-        let resp_service = Arc::new(RespService::new(service, options.access));
+        let (is_serving, health) = watch::channel(true);
+        let new_connections = || Connections::new(server.max_connections, watched.clone());
+        let (connections, of_resp, of_grpc) = (new_connections(), new_connections(), new_connections());
+        follow_envoy_config(&server.envoy, &service);
+        let resp_service = Arc::new(RespService::new(Arc::clone(&service), server.access.clone()));
         let serving_resp = async {
             if let Some(listener) = resp {
                 let serve = move |socket, phase| Arc::clone(&resp_service).serve(socket, phase);
-                resp_connections.serve(listener, serve, resp::TOO_MANY_CONNECTIONS).await;
+                of_resp.serve(listener, serve, resp::TOO_MANY_CONNECTIONS).await;
             }
         };
-        let connections = Connections::new(max_connections, watched);
+        let access = server.access.clone();
+        let is_token = access.has_token().then(|| Arc::new(move |sent: &[u8]| access.is_token(sent)) as IsToken);
+        let calls = GrpcService::new(service, server.envoy, is_token, health);
+        let serving_grpc = async {
+            if let Some(listener) = grpc {
+                of_grpc.serve(listener, move |socket, phase| serve_grpc(calls.clone(), socket, phase), b"").await;
+            }
+        };
         let serving = connections.serve(
             listener,
             move |socket, phase| serve_http(router.clone(), socket, phase),
@@ -311,12 +363,15 @@ impl BoundServer {
         let ending = async {
             end.await;
             is_ending.store(true, Ordering::Relaxed);
+            is_serving.send_replace(false);
             sleep(DRAIN_TIME).await;
             phase.send_replace(Phase::Closing);
+            // It ends the watches of health.
+            drop(is_serving);
         };
-        tokio::join!(serving, serving_resp, ending);
-        let longest = END_TIME - DRAIN_TIME;
-        tokio::join!(connections.ended(longest), resp_connections.ended(longest));
+        tokio::join!(serving, serving_resp, serving_grpc, ending);
+        let rest = END_TIME - DRAIN_TIME;
+        tokio::join!(connections.ended(rest), of_resp.ended(rest), of_grpc.ended(rest));
     }
 }
 
@@ -354,6 +409,33 @@ async fn serve_http(router: Router, socket: Socket, mut phase: watch::Receiver<P
             }
         }
     }
+}
+
+/// Serves one connection of gRPC.
+async fn serve_grpc(calls: GrpcService, socket: Socket, mut phase: watch::Receiver<Phase>) {
+    grpc::serve_connection(calls, socket, async move {
+        let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
+    })
+    .await;
+}
+
+/// Looks for changes of Envoy's configuration, as long as the server lives.
+fn follow_envoy_config(config: &Arc<EnvoyConfig>, service: &Arc<DecisionService>) {
+    if config.is_empty() {
+        return;
+    }
+    let (config, service) = (Arc::downgrade(config), Arc::downgrade(service));
+    tokio::spawn(async move {
+        loop {
+            sleep(ENVOY_CONFIG_TIME).await;
+            let (Some(config), Some(service)) = (config.upgrade(), service.upgrade()) else { return };
+            // It reads files.
+            let refresh = move || config.refresh(service.limiter(), || service.read_rules());
+            if tokio::task::spawn_blocking(refresh).await.is_err() {
+                return;
+            }
+        }
+    });
 }
 
 /// Frees slots at their ends, as long as the service lives.

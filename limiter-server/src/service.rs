@@ -126,6 +126,13 @@ impl DecisionService {
         self.catalog.load()
     }
 
+    /// Reads the rules anew if they have changed, so that the next call finds them. It may block.
+    pub(crate) fn read_rules(&self) {
+        while self.catalog().generation() != self.limiter.rules_generation() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Takes the cost of a call if there is as much, waiting up to its `max_wait`.
     ///
     /// # Errors
@@ -154,7 +161,6 @@ impl DecisionService {
     ///
     /// # Cancel safety
     /// As for [`check`](Self::check).
-    #[cfg_attr(not(test), expect(dead_code, reason = "protocols beside HTTP decide several rules in one call"))]
     pub(crate) async fn check_together(&self, calls: &[Call<'_>]) -> Result<Answer, Problem> {
         let _running = self.begin()?;
         let prepared = calls.iter().map(|call| self.prepare(call)).collect::<Result<Vec<_>, _>>()?;
@@ -163,7 +169,10 @@ impl DecisionService {
             None => Err(invalid_limits("calls that are decided together must each name a rule")),
         });
         let items = items.collect::<Result<Vec<_>, _>>()?;
-        let decided = self.limiter.check_rules(&items).await;
+        let decided = match calls.iter().filter_map(|call| call.deadline).min() {
+            Some(most) => self.limiter.check_rules_within(&items, most).await,
+            None => self.limiter.check_rules(&items).await,
+        };
         let decision = decided.map_err(|error| {
             let problems = calls.iter().zip(&prepared).map(|(call, prepared)| self.failed(&error, call, prepared));
             // A rule that holds slots is the cause for all of them.
@@ -227,6 +236,19 @@ impl DecisionService {
         let receipt: Receipt = receipt.parse().map_err(|_| Problem::NotAReceipt)?;
         let (_running, key) = (self.begin()?, self.prepare(call)?.key);
         self.limiter.settle_receipt(&key, &receipt, actual).await.map_err(|error| Problem::of_receipt(&error))
+    }
+
+    /// Returns the receipt of an admitted call, of several that were decided together too.
+    ///
+    /// # Errors
+    /// The call is wrong, or the rules have changed so that it has another key.
+    pub(crate) fn receipt(&self, call: &Call<'_>, answer: &Answer) -> Result<String, Problem> {
+        let Decision::Allowed(allowed) = answer.decision() else { return Err(Problem::NotAReceipt) };
+        let key = self.prepare(call)?.key;
+        self.limiter
+            .receipt(&key, allowed)
+            .map(|receipt| receipt.to_string())
+            .map_err(|error| Problem::of_receipt(&error))
     }
 
     /// Refunds the call of a receipt: from here on it counts nothing. The key is that of the call.
@@ -325,7 +347,8 @@ impl DecisionService {
     }
 
     fn named<'s>(&'s self, rule: &'s str, call: &Call<'_>) -> Named<'s> {
-        self.limiter.named(rule).plan(call.plan)
+        let named = self.limiter.named(rule).plan(call.plan);
+        call.deadline.map_or(named, |most| named.deadline_at_most(most))
     }
 
     /// Finds the rule of a call and builds its key.

@@ -16,6 +16,8 @@ use crate::arguments::Arguments;
 const DEFAULT_HTTP: &str = "127.0.0.1:8080";
 /// The address of RESP without an option.
 const DEFAULT_RESP: &str = "127.0.0.1:6390";
+/// The address of gRPC with a configuration of Envoy.
+const DEFAULT_GRPC: &str = "127.0.0.1:8081";
 /// The longest wait that `--max-wait` may permit.
 const MAX_MAX_WAIT: Duration = Duration::from_secs(60);
 /// The largest file with a token or a secret, in bytes.
@@ -31,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) http: ListenAddress,
     /// `None` if it is off.
     pub(crate) resp: Option<ListenAddress>,
+    /// `None` if it is off.
+    pub(crate) grpc: Option<ListenAddress>,
     /// The limiter follows the rules in the store.
     pub(crate) follows_shared_rules: bool,
     /// No store is set: this process alone counts.
@@ -64,6 +68,7 @@ impl Settings {
         let resp = arguments.resp.as_deref().unwrap_or(DEFAULT_RESP);
         let resp = (resp != "off").then(|| resp.parse::<ListenAddress>().map_err(|error| format!("`resp`: {error}")));
         let resp = resp.and_then(|resp| mistakes.take(resp));
+        let grpc = mistakes.take(grpc(arguments)).flatten();
         // Without a limiter the other options are checked all the same.
         let is_limiter_valid = limiter.is_some();
         let limiter = limiter.unwrap_or_else(Limiter::memory);
@@ -71,7 +76,8 @@ impl Settings {
         if let Some(http) = &http
             && is_limiter_valid
         {
-            let found = server.mistakes(http);
+            let mut found = server.mistakes(http);
+            found.extend(grpc.as_ref().and_then(|grpc| server.check_address("grpc", grpc).err()));
             // Its rules are not read yet.
             let is_known = |mistake: &String| !arguments.shared_rules || !mistake.starts_with("`header`");
             mistakes.0.extend(found.iter().map(ToString::to_string).filter(is_known));
@@ -82,7 +88,7 @@ impl Settings {
         match (http, mistakes.0) {
             (Some(http), mistakes) if mistakes.is_empty() => {
                 let (follows_shared_rules, is_alone) = (arguments.shared_rules, url.is_none());
-                Ok(Self { server, limiter, http, resp, follows_shared_rules, is_alone })
+                Ok(Self { server, limiter, http, resp, grpc, follows_shared_rules, is_alone })
             }
             (_, mistakes) => Err(mistakes),
         }
@@ -132,6 +138,12 @@ fn server(limiter: Limiter, arguments: &Arguments, mistakes: &mut Mistakes) -> S
         // The mistake is the file's. One of the address would be in the way.
         server = server.insecure();
     }
+    if !arguments.envoy_config.is_empty() {
+        match server.clone().envoy_config(&arguments.envoy_config) {
+            Ok(with_config) => server = with_config,
+            Err(found) => mistakes.0.extend(found.iter().map(ToString::to_string)),
+        }
+    }
     for header in &arguments.header {
         server = mistakes.take(server.clone().header(header)).unwrap_or(server);
     }
@@ -161,6 +173,19 @@ fn server(limiter: Limiter, arguments: &Arguments, mistakes: &mut Mistakes) -> S
         }
     }
     server
+}
+
+/// The address of gRPC. `None` if it is off.
+fn grpc(arguments: &Arguments) -> Result<Option<ListenAddress>, String> {
+    let text = match &arguments.grpc {
+        Some(text) => text,
+        None if arguments.envoy_config.is_empty() => return Ok(None),
+        None => DEFAULT_GRPC,
+    };
+    if text == "off" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error| format!("`grpc`: {error}, or `off`"))
 }
 
 fn duration(option: &str, text: &str) -> Result<Duration, String> {

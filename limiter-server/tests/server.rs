@@ -13,6 +13,8 @@ mod decisions;
 mod documents;
 #[path = "server/endings.rs"]
 mod endings;
+#[path = "server/envoy.rs"]
+mod envoy;
 #[path = "server/gateways.rs"]
 mod gateways;
 #[path = "server/outages.rs"]

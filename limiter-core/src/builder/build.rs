@@ -63,7 +63,8 @@ impl Recipe {
     /// Makes the limiter. A store on Redis is not started yet.
     fn limiter(options: Builder, store: StoreRecipe, rules: RuleTable) -> Limiter {
         let is_guarded = !matches!(store, StoreRecipe::Memory);
-        let rules = rules.with_defaults(CallDefaults { options: options.options, is_guarded });
+        let rules =
+            rules.with_defaults(CallDefaults { options: options.options, deadline: options.deadline, is_guarded });
         // They are in the table.
         let options = Builder { rules: RuleSet::default(), declared: BTreeSet::new(), ..options };
         let limiter = Limiter::from_inside(Arc::new(Self { options, store }).inside(rules, MadeFor::Program));

@@ -137,7 +137,10 @@ impl Named<'_> {
     /// As for [`Limiter::charge_all`].
     pub async fn charge_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Usage, Error> {
         let inside = self.inside();
-        inside.charge_planned(&self.plan_call(inside, limits)?, largest_cost(limits)).await
+        let cost_of =
+            |key: &Key| limits.iter().filter(|(of, ..)| *of == key).map(|(.., cost)| *cost).max().unwrap_or(0);
+        let plan = self.plan_call(inside, limits)?.charging(cost_of);
+        inside.charge_planned(&plan, largest_cost(limits)).await
     }
 
     /// [`charge`](Named::charge) for code that is not async.

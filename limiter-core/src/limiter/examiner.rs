@@ -31,7 +31,7 @@ impl Limiter {
         let table = RuleTable::new(rules, BTreeSet::new(), store.hashes_keys(), Mode::from_environment()?)?;
         table.check()?;
         let options = CallOptions { on_error: OnError::Raise, deadline: Some(DEADLINE), ..CallOptions::default() };
-        let table = table.with_defaults(CallDefaults { options, is_guarded: true });
+        let table = table.with_defaults(CallDefaults { options, deadline: DEADLINE, is_guarded: true });
         Ok(Self::from_inside((inside.make_examiner)(table)))
     }
 

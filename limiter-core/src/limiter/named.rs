@@ -9,6 +9,7 @@ use crate::decision::DIRECT_CALL;
 use crate::limiter::planned::{RuleDecision, decision_of};
 use crate::limiter::{Inside, Limiter};
 use crate::request::Request;
+use crate::request::options::MIN_DEADLINE;
 use crate::rule::{CustomerPlan, KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
 use crate::run::block_on;
 use crate::{Block, Decision, Error, Key, Limit, OnError};
@@ -25,6 +26,7 @@ pub struct Named<'a> {
     /// The name in decisions.
     name: &'static str,
     on_error: Option<OnError>,
+    max_deadline: Option<Duration>,
     customer_plan: CustomerPlan,
 }
 
@@ -62,7 +64,15 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        Named { limiter: self, rule, position, name, on_error: None, customer_plan: CustomerPlan::NONE }
+        Named {
+            limiter: self,
+            rule,
+            position,
+            name,
+            on_error: None,
+            max_deadline: None,
+            customer_plan: CustomerPlan::NONE,
+        }
     }
 
     /// Takes permits of several rules at once, all of them or none. Each rule is a `(name, key, limit, cost)`; the limit
@@ -78,6 +88,27 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
     pub async fn check_rules(&self, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
+        self.check_rules_with(OwnPolicy::NONE, rules).await
+    }
+
+    /// [`check_rules`](Self::check_rules) with a bound of the deadline, as
+    /// [`deadline_at_most`](Named::deadline_at_most) sets it.
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    ///
+    /// # Cancel safety
+    /// As for [`check`](Limiter::check).
+    pub async fn check_rules_within(
+        &self,
+        rules: &[(&str, &Key, &Limit, u32)],
+        most: Duration,
+    ) -> Result<Decision, Error> {
+        let own = OwnPolicy { max_deadline: Some(most.max(MIN_DEADLINE)), ..OwnPolicy::NONE };
+        self.check_rules_with(own, rules).await
+    }
+
+    async fn check_rules_with(&self, own: OwnPolicy, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
         let is_same = |one: usize, other: usize| (rules[one].0, rules[one].1) == (rules[other].0, rules[other].1);
         let is_first = |index: &usize| !(0..*index).any(|earlier| is_same(earlier, *index));
         let items_of = |first: usize| {
@@ -93,7 +124,7 @@ impl Limiter {
         });
         let uses: Vec<_> = uses.collect();
         let inside = self.inside();
-        let read = || inside.rules.plan(OwnPolicy::NONE, &uses.iter().copied());
+        let read = || inside.rules.plan(own, &uses.iter().copied());
         inside.decide_named(read, Duration::ZERO, None).await.map(decision_of)
     }
 }
@@ -130,6 +161,25 @@ impl<'a> Named<'a> {
     /// Sets the failure policy for a rule that has none in any set of rules.
     pub fn on_error(mut self, policy: OnError) -> Self {
         self.on_error = Some(policy);
+        self
+    }
+
+    /// Bounds the deadline of the calls, for a caller whose own peer waits no longer. A shorter deadline of the rule or of
+    /// the [limiter](crate::Builder::deadline) stays. Less than 1 ms counts as 1 ms.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::time::Duration;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// # let limiter = Limiter::memory();
+    /// let of_peer = Duration::from_millis(17);
+    /// let search = limiter.named("search").deadline_at_most(of_peer);
+    /// assert!(search.check_blocking(&Key::new("search"), &"10/s".parse()?)?.is_allowed());
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn deadline_at_most(mut self, most: Duration) -> Self {
+        self.max_deadline = Some(most.max(MIN_DEADLINE));
         self
     }
 
@@ -288,7 +338,7 @@ impl<'a> Named<'a> {
     }
 
     fn own_policy(&self) -> OwnPolicy {
-        OwnPolicy { on_error: self.on_error, ..OwnPolicy::NONE }
+        OwnPolicy { on_error: self.on_error, max_deadline: self.max_deadline, ..OwnPolicy::NONE }
     }
 }
 

@@ -34,15 +34,38 @@ impl Limiter {
     pub fn set_rules(&self, rules: RuleSet) -> Result<(), Error> {
         let inside = self.inside();
         let set = match rules.is_shared {
-            true => Err(Error::new(
-                ErrorKind::Config,
-                "`shared` must be left out of rules that are set at run time, got it: write it into the file of rules, or \
-                 call `Builder::shared_rules`",
-            )),
+            true => Err(shared_at_run_time()),
             false => inside.set_rules(Origin::Runtime, rules),
         };
         metrics::rules_loaded(Origin::Runtime.as_str(), set.is_ok());
         inside.runtime_refused.set(set.is_err());
+        set
+    }
+
+    /// Replaces the rules that the [builder](crate::Builder::rules) has set, at once: those below the file and the shared
+    /// rules, which may change them. It is for a program whose own configuration has rules and changes.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Limiter, Rule, RuleSet};
+    ///
+    /// let limiter = Limiter::memory();
+    /// let of_program = RuleSet::new().rule("getId", Rule::new().limit("50/10s".parse()?));
+    /// limiter.set_builder_rules(of_program)?;
+    /// limiter.set_rules(RuleSet::new().rule("getId", Rule::new().limit("80/10s".parse()?)))?;
+    /// assert_eq!(limiter.rules()[0].limits(), ["80/10s".parse()?]);
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`set_rules`](Self::set_rules), also for rules that contradict those of higher levels. The rules then stay as
+    /// they were.
+    pub fn set_builder_rules(&self, rules: RuleSet) -> Result<(), Error> {
+        let set = match rules.is_shared {
+            true => Err(shared_at_run_time()),
+            false => self.inside().set_rules(Origin::Builder, rules),
+        };
+        metrics::rules_loaded(Origin::Builder.as_str(), set.is_ok());
         set
     }
 
@@ -65,6 +88,15 @@ impl Limiter {
     pub fn unlimited_calls(&self) -> u64 {
         self.inside().rules.unlimited_calls()
     }
+}
+
+/// The error for a set that demands shared rules after the limiter was built.
+fn shared_at_run_time() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "`shared` must be left out of rules that are set at run time, got it: write it into the file of rules, or \
+         call `Builder::shared_rules`",
+    )
 }
 
 // The file of rules of a limiter.

@@ -7,7 +7,9 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
-use crate::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, OnError, Rule, RuleSet, Source};
+use crate::{
+    Algorithm, Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, Mode, OnError, Rule, RuleSet, Source,
+};
 
 /// Changes a limiter to what a child of `fork` inherits. Calls `run` with it while every lock of the parent is held, as by
 /// a thread that the child does not have.
@@ -232,4 +234,66 @@ fn a_rule_in_force_has_the_key_that_a_set_states() {
     let in_force = limiter.rules();
     let key_of = |name| in_force.iter().find(|rule| rule.name() == name).expect("in force").key();
     assert_eq!((key_of("stated"), key_of("user:{id}")), (Some("user:{id}"), None));
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn a_call_has_the_shorter_of_its_deadline_and_the_callers() {
+    let (key, limit) = (Key::new("a"), Limit::new(5, Duration::from_secs(10)).expect("valid"));
+    // The store takes 20 ms.
+    let builder = Limiter::builder().slow(Duration::from_millis(20)).on_error(OnError::Raise);
+    let limiter = builder.rule("own", Rule::new().deadline(Duration::from_millis(2))).build().expect("valid");
+    let most = Duration::from_millis(5);
+    let timed_out = |error: Error| error.kind() == ErrorKind::Timeout;
+    let named = limiter.named("any").deadline_at_most(most);
+    assert!(named.check_blocking(&key, &limit).is_err_and(timed_out));
+    let rules = [("any", &key, &limit, 1), ("other", &key, &limit, 1)];
+    assert!(crate::run::block_on(limiter.check_rules_within(&rules, most)).is_err_and(timed_out));
+    assert!(
+        crate::run::block_on(limiter.named("any").deadline_at_most(most).charge(&key, &limit, 1)).is_err_and(timed_out)
+    );
+    // Without it, or with a longer one, each has its own: 100 ms, or that of the rule.
+    assert!(limiter.named("any").check_blocking(&key, &limit).is_ok());
+    assert!(crate::run::block_on(limiter.check_rules_within(&rules, Duration::from_secs(1))).is_ok());
+    assert!(
+        limiter
+            .named("own")
+            .deadline_at_most(Duration::from_secs(1))
+            .check_blocking(&key, &limit)
+            .is_err_and(timed_out)
+    );
+}
+
+#[test]
+fn the_rules_of_the_builder_change_below_those_of_the_other_levels() {
+    let limiter =
+        Limiter::builder().rule("a", Rule::new().limit("1/s".parse().expect("valid"))).build().expect("valid");
+    let limits = || {
+        let rules = limiter.rules();
+        rules.iter().map(|rule| format!("{} {:?} {:?}", rule.name(), rule.limits(), rule.key())).collect::<Vec<_>>()
+    };
+    let set = |text: &str| RuleSet::new().rule("b", Rule::new().limit(text.parse().expect("valid")).key("b:{id}"));
+    limiter.set_builder_rules(set("2/s")).expect("valid");
+    assert_eq!(limits(), ["b [Limit(2/s)] Some(\"b:{id}\")"]);
+    limiter.set_rules(RuleSet::new().rule("b", Rule::new().limit("3/s".parse().expect("valid")))).expect("valid");
+    assert_eq!(limits(), ["b [Limit(3/s)] Some(\"b:{id}\")"]);
+    let other_key = RuleSet::new().rule("b", Rule::new().key("c:{id}"));
+    limiter.set_rules(RuleSet::new().rule("b", Rule::new().key("b:{id}"))).expect("valid");
+    assert!(limiter.set_builder_rules(other_key).is_err());
+    limiter.set_builder_rules(RuleSet::new()).expect("valid");
+    assert_eq!(limits(), ["b [] Some(\"b:{id}\")"]);
+}
+
+#[test]
+fn a_charge_counts_under_a_postpaid_rule() {
+    let (key, other, limit) = (Key::new("a"), Key::new("b"), Limit::new(10, Duration::from_secs(10)).expect("valid"));
+    for mode in [Mode::Enforce, Mode::Shadow] {
+        let rule = Rule::new().postpaid(true).mode(mode);
+        let limiter = Limiter::builder().rule("later", rule).build().expect("valid");
+        let later = limiter.named("later");
+        let items = [(&key, &limit, 4), (&other, &limit, 1)];
+        let usage = crate::run::block_on(later.charge_all(&items)).expect("memory");
+        assert_eq!(usage.remaining(), 6, "{mode:?}");
+        assert_eq!(later.charge_blocking(&other, &limit, 2).expect("memory").remaining(), 7, "{mode:?}");
+    }
 }

@@ -171,7 +171,7 @@ impl AnnotatedFunction {
     /// The function's part of the failure policy. Its handler gets every error that no rule has a policy for.
     pub(super) fn own_policy(&self, has_handler: bool) -> OwnPolicy {
         let on_error = if has_handler { Some(OnError::Raise) } else { self.on_error };
-        OwnPolicy { on_error, returns_errors: has_handler }
+        OwnPolicy { on_error, returns_errors: has_handler, max_deadline: None }
     }
 }
 

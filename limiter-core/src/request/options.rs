@@ -102,6 +102,9 @@ pub(crate) fn leases_problem(is_demanded: bool, option: &str) -> Option<String> 
         .then(|| format!("{option} must be `false`, got `true`: turn on the feature `leases` of `rate-limited`"))
 }
 
+/// The shortest deadline.
+pub(crate) const MIN_DEADLINE: Duration = Duration::from_millis(1);
+
 /// Returns the message for a deadline out of its range.
 pub(crate) fn deadline_problem(option: &str, deadline: Duration) -> String {
     format!("{option} must be between 1 ms and 60 s, got {deadline:?}: write one such as `Duration::from_millis(100)`")
@@ -109,5 +112,5 @@ pub(crate) fn deadline_problem(option: &str, deadline: Duration) -> String {
 
 /// Returns whether a deadline is within its range.
 pub(crate) fn is_valid_deadline(deadline: Duration) -> bool {
-    (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&deadline)
+    (MIN_DEADLINE..=Duration::from_secs(60)).contains(&deadline)
 }

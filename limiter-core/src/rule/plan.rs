@@ -9,7 +9,7 @@ use std::{iter, mem};
 use crate::block::BlockRef;
 use crate::request::{CallOptions, Request, check_number_of, sharing};
 use crate::rule::{CallDefaults, ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
-use crate::{Error, Limit, Mode, OnError, TARGET};
+use crate::{Error, Key, Limit, Mode, OnError, TARGET};
 
 mod rule_use;
 mod rule_requests;
@@ -83,8 +83,22 @@ impl UnlimitedRule {
     /// rule of the call.
     fn resolve(&mut self, of_call: OnError) {
         // A rule does not make a call return errors that returns none otherwise.
-        let own = OwnPolicy { on_error: None, returns_errors: of_call == OnError::Raise };
+        let own = OwnPolicy { returns_errors: of_call == OnError::Raise, ..OwnPolicy::NONE };
         self.on_error = own.resolve(self.of_settings, None, of_call);
+    }
+}
+
+impl Plan<'_> {
+    /// Returns it as the plan of a charge: its postpaid requests count the cost of their key.
+    pub(crate) fn charging(mut self, cost_of: impl Fn(&Key) -> u32) -> Self {
+        if let Planned::Rules(planned) = &mut self.requests {
+            let PlannedRules { enforced, shadow, .. } = &mut **planned;
+            let of_shadow = shadow.0.iter_mut().flat_map(|trial| [&mut trial.observed, &mut trial.taking]);
+            for request in iter::once(enforced).chain(of_shadow).flat_map(|requests| &mut requests.requests) {
+                *request = request.charged(cost_of(request.key));
+            }
+        }
+        self
     }
 }
 

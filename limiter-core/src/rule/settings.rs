@@ -1,6 +1,7 @@
 //! The settings of a call under a rule, composed from all levels.
 
 use std::slice;
+use std::time::Duration;
 
 use crate::request::sharing::{SameCounter, in_memory, in_redis};
 use crate::request::{CallOptions, CallSettings};
@@ -27,6 +28,8 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallDefaults {
     pub(crate) options: CallOptions,
+    /// The limiter's own deadline.
+    pub(crate) deadline: Duration,
     /// The store may be shared by processes.
     pub(crate) is_guarded: bool,
 }

@@ -18,12 +18,14 @@ pub(crate) struct Call<'c> {
     pub(crate) max_wait: Duration,
     /// The answer to an admitted call has a receipt, also under a rule that is not settled afterwards.
     pub(crate) wants_receipt: bool,
+    /// The longest time in which the caller needs the answer. A shorter deadline of the rule or the limiter applies.
+    pub(crate) deadline: Option<Duration>,
 }
 
 impl<'c> Call<'c> {
     /// Creates a call that takes one permit, without a wait.
     pub(crate) fn new(target: Target<'c>) -> Self {
-        Self { target, plan: "", cost: 1, max_wait: Duration::ZERO, wants_receipt: false }
+        Self { target, plan: "", cost: 1, max_wait: Duration::ZERO, wants_receipt: false, deadline: None }
     }
 }
 

@@ -92,7 +92,6 @@ impl CatalogRule {
     }
 
     /// The configured limits of keys without an override.
-    #[expect(dead_code, reason = "protocols beside HTTP show them")]
     pub(crate) fn limits(&self) -> &[Limit] {
         &self.limits
     }
@@ -105,6 +104,11 @@ impl CatalogRule {
     /// The number of [`parts`](Self::parts). `None` for a key that a caller cannot build.
     pub(crate) fn part_count(&self) -> Option<usize> {
         Some(self.template.as_ref()?.distinct().count())
+    }
+
+    /// The mode of keys without an override.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Returns whether each of its keys has a limit, or needs none: the mode decides.

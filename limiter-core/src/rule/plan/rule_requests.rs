@@ -55,7 +55,13 @@ impl SharedSettings {
     pub(super) fn options(self, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
         let Self { of_rules, of_defaults } = self;
         let on_error = own.resolve(of_rules.on_error, of_defaults.on_error, defaults.options.on_error);
-        CallOptions { on_error, ..of_rules.or(of_defaults).resolve(&defaults.options) }
+        let options = CallOptions { on_error, ..of_rules.or(of_defaults).resolve(&defaults.options) };
+        match own.max_deadline {
+            None => options,
+            Some(most) => {
+                CallOptions { deadline: Some(options.deadline.unwrap_or(defaults.deadline).min(most)), ..options }
+            }
+        }
     }
 }
 

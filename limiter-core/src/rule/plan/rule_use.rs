@@ -1,6 +1,7 @@
 //! The input of a plan: the rules of a call, with what their caller sets.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use crate::block::BlockRef;
 use crate::limit::LimitOrNearest;
@@ -15,11 +16,13 @@ pub(crate) struct OwnPolicy {
     pub(crate) on_error: Option<OnError>,
     /// The caller can return an error. Otherwise [`OnError::Raise`] counts as [`OnError::Closed`].
     pub(crate) returns_errors: bool,
+    /// The longest deadline of the call, whatever the rules set. A shorter one of a rule or of the limiter applies.
+    pub(crate) max_deadline: Option<Duration>,
 }
 
 impl OwnPolicy {
     /// The policy of a caller that sets none, and returns errors.
-    pub(crate) const NONE: Self = Self { on_error: None, returns_errors: true };
+    pub(crate) const NONE: Self = Self { on_error: None, returns_errors: true, max_deadline: None };
 
     /// Returns the policy that applies: of the rules, of the caller, of the defaults of all rules, or of the limiter.
     #[inline]

@@ -22,7 +22,11 @@ fn a_policy_is_that_of_the_rule_the_caller_the_defaults_or_the_limiter_in_this_o
                     let set: Vec<_> =
                         [of_rules, on_error, of_defaults, Some(of_limiter)].into_iter().flatten().collect();
                     let resolve = |returns_errors| {
-                        OwnPolicy { on_error, returns_errors }.resolve(of_rules, of_defaults, of_limiter)
+                        OwnPolicy { on_error, returns_errors, max_deadline: None }.resolve(
+                            of_rules,
+                            of_defaults,
+                            of_limiter,
+                        )
                     };
                     assert_eq!(resolve(true), set[0]);
                     let without_errors = if set[0] == OnError::Raise { OnError::Closed } else { set[0] };
@@ -64,7 +68,7 @@ fn plan_of<'a>(limiter: &Limiter, key: &'a Key, limits: &[Limit], own: OwnPolicy
 fn one_request_is_planned_without_those_of_other_rules_and_with_final_options() {
     let (key, limit) = (Key::new("a"), "5/10s".parse().expect("a limit"));
     let limiter = Builder::default().on_error(OnError::Open).build().expect("valid");
-    let own = OwnPolicy { on_error: Some(OnError::Raise), returns_errors: false };
+    let own = OwnPolicy { on_error: Some(OnError::Raise), returns_errors: false, max_deadline: None };
     let plan = plan_of(&limiter, &key, &[limit], own);
     let Planned::Single { request: [request], .. } = &plan.requests else { panic!("one request") };
     assert_eq!((request.limit, request.cost, plan.options.on_error), (limit, 3, OnError::Closed));
