@@ -76,14 +76,15 @@ impl Settings {
         if let Some(http) = &http
             && is_limiter_valid
         {
-            let mut found = server.mistakes(http);
-            found.extend(grpc.as_ref().and_then(|grpc| server.check_address("grpc", grpc).err()));
+            let found = server.mistakes(http);
             // Its rules are not read yet.
             let is_known = |mistake: &String| !arguments.shared_rules || !mistake.starts_with("`header`");
             mistakes.0.extend(found.iter().map(ToString::to_string).filter(is_known));
         }
-        if let Some(resp) = &resp {
-            mistakes.take(server.check_address("resp", resp));
+        for (option, address) in [("resp", &resp), ("grpc", &grpc)] {
+            if let Some(address) = address {
+                mistakes.take(server.check_address(option, address));
+            }
         }
         match (http, mistakes.0) {
             (Some(http), mistakes) if mistakes.is_empty() => {

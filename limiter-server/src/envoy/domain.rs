@@ -8,7 +8,7 @@ use rate_limited::{Mode, Rule};
 
 use super::fields::Fields;
 use super::mistake::{Mistake, Mistakes};
-use super::rate_limit::{RateLimit, RateLimitKind};
+use super::rate_limit::{RateLimitField, RateLimitKind};
 use super::rule::{EnvoyRule, PartNames};
 use super::yaml::{self, Node, Place, Yaml};
 
@@ -27,11 +27,11 @@ pub(super) struct Domain {
 
 /// The descriptors of a list, by key.
 #[derive(Debug, Default)]
-struct Level(HashMap<Box<str>, Values>);
+struct Level(HashMap<Box<str>, DescriptorValues>);
 
 /// The descriptors of a list with one key.
 #[derive(Debug, Default)]
-struct Values {
+struct DescriptorValues {
     exact: HashMap<Box<str>, Descriptor>,
     /// Those whose value ends with `*`, by the text before it. The longest is the first.
     beginnings: Vec<(Box<str>, Descriptor)>,
@@ -121,7 +121,7 @@ impl Domain {
     }
 }
 
-impl Values {
+impl DescriptorValues {
     fn find(&self, value: &str) -> Option<&Descriptor> {
         let begins = || self.beginnings.iter().find(|(beginning, _)| value.starts_with(&**beginning));
         self.exact.get(value).or_else(|| begins().map(|(_, descriptor)| descriptor)).or(self.any.as_deref())
@@ -177,7 +177,7 @@ impl Reader<'_> {
         let (is_shadow, is_quota) = (flag("shadow_mode"), flag("quota_mode"));
         // The metrics of this server are by rule.
         flag("detailed_metric");
-        let rate_limit = fields.get("rate_limit").and_then(|field| RateLimit::read(field.node, self.mistakes));
+        let rate_limit = fields.get("rate_limit").and_then(|field| RateLimitField::read(field.node, self.mistakes));
         let rule = rate_limit.map(|rate_limit| {
             let rule = rule_of(&rate_limit, is_shadow || is_quota).key(path.template.clone());
             let name = path.name.clone().into();
@@ -201,7 +201,7 @@ impl Reader<'_> {
 }
 
 /// Returns the settings of a limit.
-fn rule_of(rate_limit: &RateLimit, is_shadow: bool) -> Rule {
+fn rule_of(rate_limit: &RateLimitField, is_shadow: bool) -> Rule {
     let rule = match rate_limit.kind {
         RateLimitKind::Unlimited => return Rule::new().mode(Mode::Off),
         RateLimitKind::Denied(limit) if is_shadow => return Rule::new().limit(limit).mode(Mode::Off),

@@ -16,7 +16,7 @@ const MAX_HOLD: Duration = crate::service::MAX_TTL;
 
 /// The limit of a descriptor.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct RateLimit {
+pub(super) struct RateLimitField {
     pub(super) kind: RateLimitKind,
     pub(super) algorithm: Option<Algorithm>,
     pub(super) burst: Option<u32>,
@@ -73,7 +73,7 @@ const NAMES: [&str; 12] = [
     "hold",
 ];
 
-impl RateLimit {
+impl RateLimitField {
     /// Reads a `rate_limit`. `None` after a mistake.
     pub(super) fn read(node: &Node, mistakes: &mut Mistakes) -> Option<Self> {
         let before = mistakes.len();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rate_limited::{Limit, Rule};
 
-use super::rate_limit::{RateLimit, RateLimitKind};
+use super::rate_limit::{RateLimitField, RateLimitKind};
 use super::yaml::Place;
 
 /// The rule of a descriptor with a limit.
@@ -14,12 +14,18 @@ pub(crate) struct EnvoyRule {
     /// The place of the descriptor.
     pub(super) place: Place,
     pub(super) settings: Rule,
-    rate_limit: RateLimit,
+    rate_limit: RateLimitField,
     is_quota: bool,
 }
 
 impl EnvoyRule {
-    pub(super) fn new(name: Box<str>, place: Place, rate_limit: RateLimit, is_quota: bool, settings: Rule) -> Self {
+    pub(super) fn new(
+        name: Box<str>,
+        place: Place,
+        rate_limit: RateLimitField,
+        is_quota: bool,
+        settings: Rule,
+    ) -> Self {
         Self { name, place, settings, rate_limit, is_quota }
     }
 

@@ -78,7 +78,7 @@ struct Outcomes {
 }
 
 /// An outcome of one descriptor.
-enum Outcome {
+enum DescriptorOutcome {
     Answer(Box<Answer>),
     Usage(Option<Usage>),
 }
@@ -131,8 +131,8 @@ impl RateLimits {
         outcomes.together = decided.map_err(|problem| status_of(&problem))?;
         for (index, outcome) in alone {
             match outcome.map_err(|problem| status_of(&problem))? {
-                Outcome::Answer(answer) => drop(outcomes.answers.insert(index, *answer)),
-                Outcome::Usage(usage) => drop(outcomes.usages.insert(index, usage)),
+                DescriptorOutcome::Answer(answer) => drop(outcomes.answers.insert(index, *answer)),
+                DescriptorOutcome::Usage(usage) => drop(outcomes.usages.insert(index, usage)),
             }
         }
         if is_entered && outcomes.together.as_ref().is_none_or(Answer::is_allowed) {
@@ -192,17 +192,17 @@ impl RateLimits {
         Ok(entered)
     }
 
-    async fn decide_alone(&self, matched: &Matched<'_, '_>) -> Result<Outcome, Problem> {
+    async fn decide_alone(&self, matched: &Matched<'_, '_>) -> Result<DescriptorOutcome, Problem> {
         let Matched { call, action, .. } = matched;
         match action {
             Action::Alone => self
                 .service
                 .check_together(std::slice::from_ref(call))
                 .await
-                .map(|answer| Outcome::Answer(Box::new(answer))),
-            Action::Look => self.service.peek(call).await.map(|answer| Outcome::Answer(Box::new(answer))),
-            Action::Charge => self.service.charge(call).await.map(|usage| Outcome::Usage(Some(usage))),
-            _ => self.give_back(matched).await.map(Outcome::Usage),
+                .map(|answer| DescriptorOutcome::Answer(Box::new(answer))),
+            Action::Look => self.service.peek(call).await.map(|answer| DescriptorOutcome::Answer(Box::new(answer))),
+            Action::Charge => self.service.charge(call).await.map(|usage| DescriptorOutcome::Usage(Some(usage))),
+            _ => self.give_back(matched).await.map(DescriptorOutcome::Usage),
         }
     }
 

@@ -19,7 +19,7 @@ use super::*;
 type Body = http_body_util::combinators::BoxBody<Bytes, std::io::Error>;
 
 /// A server of one connection.
-struct Server {
+struct TestServer {
     serving: watch::Sender<bool>,
     close: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -36,7 +36,7 @@ struct Reply {
     status: GrpcCode,
 }
 
-fn serve(yaml: &str, is_token: Option<IsToken>) -> (Server, DuplexStream) {
+fn serve(yaml: &str, is_token: Option<IsToken>) -> (TestServer, DuplexStream) {
     let Limits { limits, _directory, .. } = Limits::new(yaml);
     let (serving, watched) = watch::channel(true);
     let service = GrpcService::new(limits.service, limits.config, is_token, watched);
@@ -45,10 +45,10 @@ fn serve(yaml: &str, is_token: Option<IsToken>) -> (Server, DuplexStream) {
     let task = tokio::spawn(serve_connection(service, server, async {
         let _ = closed.await;
     }));
-    (Server { serving, close: Some(close), task, _limits: _directory }, client)
+    (TestServer { serving, close: Some(close), task, _limits: _directory }, client)
 }
 
-async fn connect(yaml: &str) -> (Server, Client) {
+async fn connect(yaml: &str) -> (TestServer, Client) {
     let (server, stream) = serve(yaml, None);
     (server, Client::new(stream).await)
 }

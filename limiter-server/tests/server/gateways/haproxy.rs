@@ -12,7 +12,7 @@ use super::{Service, ask, has_fields, limits, service, timed};
 
 const PAGE: &str = include_str!("../../../../docs/gateways/haproxy.md");
 
-/// Starts HAProxy. `timeout` is that of the script, in place of 100 ms, which is short on a busy machine.
+/// Starts the gateway. `timeout` is that of the script, in place of 100 ms, which is short on a busy machine.
 async fn start(program: &Path, service: SocketAddr, timeout: &str) -> Gateway {
     let behind = service::program().await;
     let prepare = |directory: &Path, addresses: Addresses| -> Vec<OsString> {
