@@ -7,6 +7,7 @@ use hyper::header::{AUTHORIZATION, HeaderMap};
 use tokio::sync::watch;
 
 use crate::envoy::EnvoyConfig;
+use crate::reports::ProtocolReports;
 use crate::service::DecisionService;
 
 mod decide;
@@ -27,6 +28,7 @@ pub(crate) use server::serve_connection;
 pub(crate) struct GrpcService {
     limits: Arc<RateLimits>,
     is_token: Option<IsToken>,
+    reports: Arc<ProtocolReports>,
     /// The server is ready. A connection ends its watches of health when the sender is gone.
     is_serving: watch::Receiver<bool>,
 }
@@ -43,7 +45,8 @@ impl GrpcService {
         is_serving: watch::Receiver<bool>,
     ) -> Self {
         let limits = Arc::new(RateLimits { service, config, held: HeldHits::default() });
-        Self { limits, is_token, is_serving }
+        let reports = Arc::new(ProtocolReports::new("grpc", ["ShouldRateLimit"]));
+        Self { limits, is_token, reports, is_serving }
     }
 
     /// Returns whether the metadata of a call have the token, or none is needed.

@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -22,7 +21,8 @@ use tonic_prost::ProstCodec;
 
 use super::GrpcService;
 use super::health::{HealthCheck, HealthWatch};
-use super::messages::{RateLimitRequest, RateLimitResponse};
+use super::messages::{self, RateLimitRequest, RateLimitResponse};
+use crate::reports::Outcome;
 
 /// The most bytes of a request. Envoy sends less than 1 kB.
 const MAX_MESSAGE_BYTES: usize = 256 << 10;
@@ -130,8 +130,21 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     type Future = BoxFuture<tonic::Response<RateLimitResponse>, Status>;
 
     fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
-        let (limits, deadline) = (Arc::clone(&self.service.limits), self.deadline);
-        Box::pin(async move { limits.answer(request.get_ref(), deadline).await.map(tonic::Response::new) })
+        let (service, deadline, began) = (self.service.clone(), self.deadline, Instant::now());
+        Box::pin(async move {
+            let answer = service.limits.answer(request.get_ref(), deadline).await;
+            service.reports.record(0, outcome_of(&answer), began.elapsed());
+            answer.map(tonic::Response::new)
+        })
+    }
+}
+
+fn outcome_of(answer: &Result<RateLimitResponse, Status>) -> Outcome {
+    match answer {
+        Ok(answer) if answer.overall_code() == messages::Code::OverLimit => Outcome::Denied,
+        Ok(_) => Outcome::Ok,
+        Err(status) if status.code() == Code::Unavailable => Outcome::Failed,
+        Err(_) => Outcome::Invalid,
     }
 }
 

@@ -7,6 +7,7 @@ use hyper::body::{Bytes, Frame};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{oneshot, watch};
@@ -106,6 +107,22 @@ fn framed(message: &[u8]) -> Vec<u8> {
 fn decoded<M: Message + Default>(reply: &Reply) -> M {
     assert_eq!(reply.status, GrpcCode::Ok, "{reply:?}");
     M::decode(&reply.body[5..]).expect("a message")
+}
+
+#[tokio::test]
+async fn a_call_is_counted_by_its_outcome() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let (_server, stream) = metrics::with_local_recorder(&recorder, || serve(PLAIN, None));
+    let mut client = Client::new(stream).await;
+    for _ in 0..4 {
+        client.limit(&request("d", &["user=1"])).await;
+    }
+    client.limit(&request("d", &[])).await;
+    let shown = recorder.handle().render();
+    for (outcome, number) in [("ok", 3), ("denied", 1), ("invalid", 1), ("failed", 0)] {
+        let labels = format!(r#"protocol="grpc",command="ShouldRateLimit",outcome="{outcome}""#);
+        assert!(shown.contains(&format!("limiter_server_requests_total{{{labels}}} {number}\n")), "{shown}");
+    }
 }
 
 #[tokio::test]
