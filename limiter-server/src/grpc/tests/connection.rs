@@ -20,7 +20,7 @@ use super::*;
 type Body = http_body_util::combinators::BoxBody<Bytes, std::io::Error>;
 
 /// A server of one connection.
-struct TestServer {
+struct GrpcServer {
     serving: watch::Sender<bool>,
     close: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -37,7 +37,7 @@ struct Reply {
     status: GrpcCode,
 }
 
-fn serve(yaml: &str, is_token: Option<IsToken>) -> (TestServer, DuplexStream) {
+fn serve(yaml: &str, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
     let Limits { limits, _directory, .. } = Limits::new(yaml);
     let (serving, watched) = watch::channel(true);
     let service = GrpcService::new(limits.service, limits.config, is_token, watched);
@@ -46,10 +46,10 @@ fn serve(yaml: &str, is_token: Option<IsToken>) -> (TestServer, DuplexStream) {
     let task = tokio::spawn(serve_connection(service, server, async {
         let _ = closed.await;
     }));
-    (TestServer { serving, close: Some(close), task, _limits: _directory }, client)
+    (GrpcServer { serving, close: Some(close), task, _limits: _directory }, client)
 }
 
-async fn connect(yaml: &str) -> (TestServer, Client) {
+async fn connect(yaml: &str) -> (GrpcServer, Client) {
     let (server, stream) = serve(yaml, None);
     (server, Client::new(stream).await)
 }
