@@ -118,6 +118,9 @@ impl Listener {
             ListenAddress::Unix(path) => {
                 remove_left_over(path).await.map_err(|error| failed(&error))?;
                 let listener = UnixListener::bind(path).map_err(|error| failed(&error))?;
+                // As a port of this machine, for every user who may enter its directory: a gateway has a user of its own.
+                let for_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+                std::fs::set_permissions(path, for_all).map_err(|error| failed(&error))?;
                 Ok(Self::Unix(listener, SocketFile(path.clone())))
             }
             #[cfg(not(unix))]
@@ -297,12 +300,16 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn a_left_over_socket_is_replaced_and_one_in_use_is_not() {
+        use std::os::unix::fs::PermissionsExt;
+
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("limiter.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("a free path"));
         assert!(path.exists(), "a dropped listener leaves its file");
         let address = ListenAddress::Unix(path.clone());
         let listener = Listener::bind("http", &address).await.expect("the process has ended");
+        let mode = std::fs::metadata(&path).expect("a socket").permissions().mode();
+        assert_eq!(mode & 0o777, 0o666, "a gateway has a user of its own");
         let error = Listener::bind("http", &address).await.expect_err("in use").to_string();
         assert!(error.starts_with("`http` must be a free address, got unix:"), "{error}");
         drop(listener);

@@ -27,7 +27,7 @@ use crate::http::access::Access;
 use crate::http::auth::PartHeaders;
 use crate::listen::{Connections, ListenAddress, Listener, Phase, Socket, StreamTimes, TimedStream, TurnCount};
 use crate::resp::{self, RespService};
-use crate::service::{Catalog, DecisionService, ServicePolicy};
+use crate::service::{Catalog, CatalogRule, DecisionService, ServicePolicy};
 
 /// The times of the clients of HTTP. Gateways keep connections for up to 90 s.
 const HTTP_TIMES: StreamTimes =
@@ -218,6 +218,12 @@ impl Server {
         })
     }
 
+    /// Returns whether a call can be decided: the limiter has a rule, or calls may bring limits of their own.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.policy.allows_limits || !Catalog::read(&self.limiter).rules().is_empty()
+    }
+
     /// Returns the mistakes of the options together: an address that needs a token, and headers of rules or parts that the
     /// limiter does not have. Rules that it reads from its store later are not known yet.
     #[must_use]
@@ -238,7 +244,16 @@ impl Server {
                 )))
             }
         });
-        self.check_address("http", address).err().into_iter().chain(of_headers).collect()
+        let all_parts = || catalog.rules().into_iter().flat_map(CatalogRule::parts_or_none);
+        let of_no_rule = self.part_headers.parts_of_all().filter(|part| !all_parts().any(|known| known == *part));
+        let of_no_rule = of_no_rule.map(|part| {
+            let remedy = match limiter_syntax::nearest(part, all_parts()) {
+                Some(nearest) => format!("write `{nearest}`"),
+                None => "remove it".to_owned(),
+            };
+            Error::new(format!("`header` must be of a part of a rule's key, got `{part}`: {remedy}"))
+        });
+        self.check_address("http", address).err().into_iter().chain(of_headers).chain(of_no_rule).collect()
     }
 
     /// Checks that an address needs no [`token`](Server::token), or there is one. `option` is its name in the error.

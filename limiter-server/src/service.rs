@@ -359,7 +359,7 @@ impl DecisionService {
                 let rule = catalog.rule(name)?;
                 let (key, name) = (rule.key(values)?, Box::from(rule.name()));
                 if !rule.is_bounded() {
-                    self.check_bounded(&name, &key, call)?;
+                    self.check_bounded(rule, &key, call)?;
                 }
                 Ok(Prepared { key, rule: Some(name), limits: Vec::new(), is_postpaid: rule.is_postpaid() })
             }
@@ -374,13 +374,17 @@ impl DecisionService {
 
     /// Checks that a rule without limits of its own has one for a key, by an override or a plan.
     #[cold]
-    fn check_bounded(&self, rule: &str, key: &Key, call: &Call<'_>) -> Result<(), Problem> {
-        let limits = self.named(rule, call).limits_for(key, &self.no_limit);
+    fn check_bounded(&self, rule: &CatalogRule, key: &Key, call: &Call<'_>) -> Result<(), Problem> {
+        let limits = self.named(rule.name(), call).limits_for(key, &self.no_limit);
         let limits = limits.map_err(|error| Problem::of_decision(&error))?;
-        if limits.iter().any(|limit| self.is_none(limit)) {
-            return Err(Problem::RuleWithoutLimit { rule: rule.to_owned() });
+        if !limits.iter().any(|limit| self.is_none(limit)) {
+            return Ok(());
         }
-        Ok(())
+        let (name, plans, given) = (rule.name().to_owned(), rule.plans(), call.plan);
+        if plans.iter().any(|plan| plan != given) && !plans.iter().any(|plan| plan == given) {
+            return Err(Problem::PlanNeeded { rule: name, plans: plans.to_vec(), given: given.to_owned() });
+        }
+        Err(Problem::RuleWithoutLimit { rule: name })
     }
 
     /// The problem of a call that failed.

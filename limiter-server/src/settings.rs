@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const DEFAULT_RESP: &str = "127.0.0.1:6390";
 const DEFAULT_GRPC: &str = "127.0.0.1:8081";
 /// The longest wait that `--max-wait` may permit.
 const MAX_MAX_WAIT: Duration = Duration::from_secs(60);
+/// The deadlines that a limiter may have.
+const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 /// The largest file with a token or a secret, in bytes.
 const MAX_SECRET_BYTES: u64 = 4 << 10;
 /// The most connections that may be set.
@@ -120,9 +123,13 @@ fn builder(arguments: &Arguments, url: Option<&str>, mistakes: &mut Mistakes) ->
         }
     }
     if let Some(deadline) = &arguments.deadline
-        && let Some(deadline) = mistakes.take(duration("deadline", deadline))
+        && let Some(time) = mistakes.take(duration("deadline", deadline))
     {
-        builder = builder.deadline(deadline);
+        if DEADLINES.contains(&time) {
+            builder = builder.deadline(time);
+        } else {
+            mistakes.0.push(format!("`deadline` must be 1ms to 60s, got `{deadline}`: write one such as `100ms`"));
+        }
     }
     arguments.prefix.iter().fold(builder, Builder::prefix)
 }

@@ -88,8 +88,8 @@ impl InForce {
         let (all, after) = (self.followers(), duration_text::write(*waited));
         if all == 0 && without.is_empty() {
             output.warn(format_args!(
-                "no limiter lives under the prefix `{}` in this database: check the URL with its database, and `--prefix`; one \
-                 that follows the shared rules reads them when it starts",
+                "no limiter lives under the prefix `{}` in this database, or it began less than 10 s ago: check the URL with its \
+                 database, and `--prefix`; one that follows the shared rules reads them when it starts",
                 visible(prefix)
             ));
             return Ok(());

@@ -101,7 +101,7 @@ fn a_change_says_in_how_many_limiters_it_is_in_force() {
     let server = server();
     let url = server.url();
     let nobody = limiter(&url, &["rules", "set", "getId", "5/10s"]);
-    let place = "warning: no limiter lives under the prefix `rl` in this database: check the URL with its database, and `--prefix`";
+    let place = "warning: no limiter lives under the prefix `rl` in this database, or it began less than 10 s ago: check the URL with its database, and `--prefix`";
     assert!(nobody.stderr.contains(place), "{nobody:?}");
     write(&server, INVENTORY, &["9", "9", "-"]);
     let other = limiter(&url, &["rules", "set", "getId", "6/10s", "--prefix", "shop"]);

@@ -60,6 +60,11 @@ impl PartHeaders {
         self.of_rules.iter().flat_map(|(rule, parts)| parts.keys().map(|part| (&**rule, &**part)))
     }
 
+    /// The parts that have a header in every rule.
+    pub(crate) fn parts_of_all(&self) -> impl Iterator<Item = &str> {
+        self.of_all.keys().map(String::as_str)
+    }
+
     fn of(&self, rule: &str, part: &str) -> Option<&HeaderName> {
         let of_rule = self.of_rules.get(rule).and_then(|parts| parts.get(part));
         of_rule.or_else(|| self.of_all.get(part))

@@ -60,6 +60,9 @@ const fn spec(name: &'static str, arguments: (usize, usize), command: Command) -
     CommandSpec { name, arguments, command }
 }
 
+/// The commands around a pipeline that clients of Redis make a transaction without being told to.
+const TRANSACTIONS: [&str; 4] = ["MULTI", "EXEC", "DISCARD", "WATCH"];
+
 /// The reason why a command is not run, as Redis words it.
 #[derive(Debug)]
 pub(super) enum Refusal {
@@ -81,6 +84,9 @@ pub(super) enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::UnknownCommand { name } if TRANSACTIONS.iter().any(|known| name.eq_ignore_ascii_case(known)) => {
+                write!(f, "ERR unknown command '{name}': there are no transactions here, use a pipeline without one")
+            }
             Self::UnknownCommand { name } => write!(f, "ERR unknown command '{name}'"),
             Self::WrongNumberOfArguments { name } => {
                 write!(f, "ERR wrong number of arguments for '{}' command", name.to_ascii_lowercase())

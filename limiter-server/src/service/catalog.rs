@@ -23,6 +23,7 @@ pub(crate) struct CatalogRule {
     template: Option<KeyForm>,
     /// The limits of keys without an override.
     limits: Vec<Limit>,
+    plans: Vec<String>,
     mode: Mode,
     is_postpaid: bool,
 }
@@ -81,6 +82,7 @@ impl CatalogRule {
             name: rule.name().into(),
             template: KeyForm::parse(rule.key().unwrap_or(rule.name())),
             limits: rule.limits().to_vec(),
+            plans: rule.plans().to_vec(),
             mode: rule.mode(),
             is_postpaid: rule.postpaid() == Some(true),
         }
@@ -101,6 +103,11 @@ impl CatalogRule {
         Some(self.template.as_ref()?.distinct().map(|part| &*part.name).collect())
     }
 
+    /// The [`parts`](Self::parts). None for a key that a caller cannot build.
+    pub(crate) fn parts_or_none(&self) -> impl Iterator<Item = &str> {
+        self.template.iter().flat_map(|form| form.distinct().map(|part| &*part.name))
+    }
+
     /// The number of [`parts`](Self::parts). `None` for a key that a caller cannot build.
     pub(crate) fn part_count(&self) -> Option<usize> {
         Some(self.template.as_ref()?.distinct().count())
@@ -109,6 +116,11 @@ impl CatalogRule {
     /// The mode of keys without an override.
     pub(crate) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The plans for which it has settings.
+    pub(crate) fn plans(&self) -> &[String] {
+        &self.plans
     }
 
     /// Returns whether each of its keys has a limit, or needs none: the mode decides.

@@ -13,6 +13,8 @@ pub(crate) enum Problem {
     KeyIsExpression { rule: String },
     /// The rule has no limit for the key, so nothing would bound its calls.
     RuleWithoutLimit { rule: String },
+    /// The rule has limits for plans alone, and the call names none of them.
+    PlanNeeded { rule: String, plans: Vec<String>, given: String },
     /// The rule counts calls at once, and the call would hold no slot.
     RuleHoldsSlots { rule: String },
     /// A part of the key has no value.
@@ -78,6 +80,7 @@ impl Problem {
             | Self::WrongNumberOfValues { .. }
             | Self::InvalidLimits { .. }
             | Self::WaitTooLong { .. }
+            | Self::PlanNeeded { .. }
             | Self::TimeToLiveOutOfRange { .. }
             | Self::NotAReceipt
             | Self::NotASlot => ProblemClass::Invalid,
@@ -99,6 +102,7 @@ impl Problem {
             Self::UnknownRule { .. } => "unknown-rule",
             Self::KeyIsExpression { .. } => "key-is-expression",
             Self::RuleWithoutLimit { .. } => "rule-without-limit",
+            Self::PlanNeeded { .. } => "plan-needed",
             Self::RuleHoldsSlots { .. } => "rule-holds-slots",
             Self::MissingValue { .. } => "missing-value",
             Self::UnknownValue { .. } => "unknown-value",
@@ -126,6 +130,7 @@ impl Problem {
             Self::UnknownRule { .. } => "No rule has this name",
             Self::KeyIsExpression { .. } => "The rule cannot be called by name",
             Self::RuleWithoutLimit { .. } => "The rule has no limit",
+            Self::PlanNeeded { .. } => "The rule needs the plan of the customer",
             Self::RuleHoldsSlots { .. } => "The rule counts calls at once",
             Self::MissingValue { .. } => "A value is missing",
             Self::UnknownValue { .. } => "A value is of no part of the key",
@@ -156,6 +161,12 @@ impl Problem {
             }
             Self::RuleWithoutLimit { rule } => {
                 format!("neither the rule `{rule}` nor an override or a plan has a limit for this key")
+            }
+            Self::PlanNeeded { rule, given, .. } if given.is_empty() => {
+                format!("the rule `{rule}` has limits for its plans alone, and the call names none")
+            }
+            Self::PlanNeeded { rule, given, .. } => {
+                format!("the rule `{rule}` has limits for its plans alone, and `{}` is none of them", cut(given))
             }
             Self::RuleHoldsSlots { rule } => {
                 format!("the limit of the rule `{rule}` counts calls at once, and this call would hold no slot")
@@ -205,6 +216,10 @@ impl Problem {
             Self::MissingValue { part, .. } => Some(format!("add a value for `{part}`")),
             Self::KeyIsExpression { .. } => Some("write names alone between the braces of `key`".to_owned()),
             Self::RuleWithoutLimit { .. } => Some("write its `limit` into the rules".to_owned()),
+            Self::PlanNeeded { plans, .. } => {
+                let plans: Vec<_> = plans.iter().map(|plan| format!("`{plan}`")).collect();
+                Some(format!("write one of {} as the `plan`", plans.join(", ")))
+            }
             Self::RuleHoldsSlots { .. } => Some("enter, and leave when the call has ended".to_owned()),
             Self::LimitsNotAllowed => Some("name a rule, or start the server with `--allow-limits`".to_owned()),
             Self::ForeignSlot | Self::EndedSlot => Some("enter again".to_owned()),

@@ -70,9 +70,14 @@ async fn a_call_that_fits_no_rule_has_a_problem_with_a_suggestion() {
         limit = "3/10s"
         [rules.erp]
         limit = "2 concurrent"
+        [rules.planned]
+        plans = ["free"]
+        [plans.free]
+        limit = "2/h"
     "#,
     );
-    let cases: [(Call<'_>, &str, &str); 9] = [
+    let of_plan = |plan| Call { plan, ..call("planned", &[]) };
+    let cases: [(Call<'_>, &str, &str); 11] = [
         (call("serch", &[]), "unknown-rule", "write `search`"),
         (call("nothing like it", &[]), "unknown-rule", ""),
         (call("search", &[("user_id", "1")]), "missing-value", "add a value for `tenant`"),
@@ -82,6 +87,8 @@ async fn a_call_that_fits_no_rule_has_a_problem_with_a_suggestion() {
         (call("expression", &[("user.id()", "1")]), "key-is-expression", "write names alone"),
         (call("unset", &[("user_id", "41")]), "rule-without-limit", "write its `limit`"),
         (call("erp", &[]), "rule-holds-slots", "enter, and leave"),
+        (of_plan(""), "plan-needed", "write one of `free`"),
+        (of_plan("gold"), "plan-needed", "write one of `free`"),
     ];
     for (call, code, suggestion) in cases {
         let problem = service.check(&call).await.expect_err(code);
@@ -93,6 +100,7 @@ async fn a_call_that_fits_no_rule_has_a_problem_with_a_suggestion() {
     let too_many = Target::Rule { name: "search".into(), values: Values::InOrder(vec!["1".into()]) };
     assert_eq!(service.check(&Call::new(too_many)).await.expect_err("one value").code(), "wrong-number-of-values");
     assert!(service.check(&call("unset", &[("user_id", "42")])).await.expect("the override").is_allowed());
+    assert!(service.check(&of_plan("free")).await.expect("the plan").is_allowed());
 }
 
 #[tokio::test]

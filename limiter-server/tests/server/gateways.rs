@@ -9,6 +9,8 @@ use crate::support::Received;
 
 #[path = "gateways/caddy.rs"]
 mod caddy;
+#[path = "gateways/envoy.rs"]
+mod envoy;
 #[path = "gateways/haproxy.rs"]
 mod haproxy;
 #[path = "gateways/nginx.rs"]

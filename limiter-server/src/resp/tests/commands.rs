@@ -26,6 +26,7 @@ fn commands_of_connections_are_answered_as_by_redis() {
         ("ECHO", "-ERR wrong number of arguments for 'echo' command\r\n"),
         ("echo x", "$1\r\nx\r\n"),
         ("GET key", "-ERR unknown command 'GET'\r\n"),
+        ("multi", "-ERR unknown command 'multi': there are no transactions here, use a pipeline without one\r\n"),
         ("SELECT 0", "+OK\r\n"),
         ("SELECT 2", "-ERR DB index is out of range\r\n"),
         ("SELECT x", "-ERR value is not an integer or out of range\r\n"),
