@@ -151,6 +151,7 @@ impl HttpService {
         };
         let (mut response, outcome) = answered.unwrap_or_else(|problem| {
             let outcome = if problem.status.is_server_error() { Outcome::Failed } else { Outcome::Invalid };
+            self.reports.refused(index, problem.code());
             (problem.into_response(), outcome)
         });
         self.reports.record(index, outcome, began.elapsed());

@@ -1,6 +1,8 @@
-//! The series of one protocol: its requests and their durations.
+//! What the server reports about the requests of one protocol: series, and a log of those that it refuses.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram, counter, histogram};
 
@@ -19,13 +21,20 @@ pub(crate) enum Outcome {
 const OUTCOMES: [(Outcome, &str); 4] =
     [(Outcome::Ok, "ok"), (Outcome::Denied, "denied"), (Outcome::Invalid, "invalid"), (Outcome::Failed, "failed")];
 
+/// The time in which one cause of refusals is logged once.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The series of one protocol, for the recorder that was installed when it was made.
 pub(crate) struct ProtocolReports {
+    protocol: &'static str,
     /// Those of each command, in the order of their names.
     commands: Vec<CommandSeries>,
+    /// When each cause was logged last, by its command. The causes are words of this program.
+    logged: Mutex<HashMap<(usize, &'static str), Instant>>,
 }
 
 struct CommandSeries {
+    name: &'static str,
     requests: [Counter; OUTCOMES.len()],
     durations: Histogram,
 }
@@ -35,13 +44,32 @@ impl ProtocolReports {
     pub(crate) fn new(protocol: &'static str, commands: impl IntoIterator<Item = &'static str>) -> Self {
         let series = |command: &'static str| {
             CommandSeries {
+            name: command,
             requests: OUTCOMES.map(|(_, outcome)| {
                 counter!("limiter_server_requests_total", "protocol" => protocol, "command" => command, "outcome" => outcome)
             }),
             durations: histogram!("limiter_server_request_seconds", "protocol" => protocol, "command" => command),
         }
         };
-        Self { commands: commands.into_iter().map(series).collect() }
+        Self { protocol, commands: commands.into_iter().map(series).collect(), logged: Mutex::default() }
+    }
+
+    /// Logs that a request of the command at this place was refused for this cause, a word of this program, once a minute at
+    /// most. A gateway may let such requests in, and tell nobody.
+    pub(crate) fn refused(&self, command: usize, cause: &'static str) {
+        if self.is_logged_now(command, cause, Instant::now()) {
+            let (protocol, name) = (self.protocol, self.commands.get(command).map_or("", |series| series.name));
+            tracing::warn!(protocol, command = name, cause, "requests are refused; this cause is logged once a minute");
+        }
+    }
+
+    fn is_logged_now(&self, command: usize, cause: &'static str, now: Instant) -> bool {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged.get(&(command, cause)).is_none_or(|last| now.duration_since(*last) >= LOG_INTERVAL);
+        if is_due {
+            logged.insert((command, cause), now);
+        }
+        is_due
     }
 
     /// Records a request of the command at this place.
@@ -50,5 +78,21 @@ impl ProtocolReports {
             series.requests[outcome as usize].increment(1);
             series.durations.record(duration);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_logged_once_a_minute() {
+        let reports = ProtocolReports::new("http", ["check", "auth"]);
+        let now = Instant::now();
+        assert!(reports.is_logged_now(1, "unknown-rule", now));
+        assert!(!reports.is_logged_now(1, "unknown-rule", now + Duration::from_secs(59)));
+        assert!(reports.is_logged_now(0, "unknown-rule", now), "another command");
+        assert!(reports.is_logged_now(1, "missing-value", now), "another cause");
+        assert!(reports.is_logged_now(1, "unknown-rule", now + LOG_INTERVAL));
     }
 }

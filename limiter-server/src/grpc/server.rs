@@ -79,6 +79,7 @@ impl GrpcService {
         let path = request.uri().path();
         let is_health = path == CHECK || path == WATCH;
         if !is_health && !self.permits(request.headers()) {
+            self.reports.refused(0, Code::Unauthenticated.description());
             return Status::unauthenticated("`authorization` must be `Bearer` and the token of this server")
                 .into_http();
         }
@@ -134,6 +135,9 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
         Box::pin(async move {
             let answer = service.limits.answer(request.get_ref(), deadline).await;
             service.reports.record(0, outcome_of(&answer), began.elapsed());
+            if let Err(status) = &answer {
+                service.reports.refused(0, status.code().description());
+            }
             answer.map(tonic::Response::new)
         })
     }

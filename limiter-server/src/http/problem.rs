@@ -46,6 +46,11 @@ impl HttpProblem {
         Self { status, content: Box::new(ProblemContent { body, fields: Vec::new() }) }
     }
 
+    /// Its name for programs, a word of this program.
+    pub(crate) fn code(&self) -> &'static str {
+        self.content.body.code
+    }
+
     /// Creates the problem of a request that is wrong in itself.
     pub(crate) fn invalid(code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, title, detail)
