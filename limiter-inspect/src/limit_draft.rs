@@ -76,9 +76,9 @@ impl ExactKey {
         let names = template.map(|template| parts(template)).unwrap_or_default();
         let parts: Vec<_> =
             names.iter().map(|name| (*name).to_owned()).zip(pieces.into_iter().skip(1).step_by(2)).collect();
-        // A value with a `*` or a backslash is a pattern, and each part has one value.
+        // A value with a `*` or a backslash is a pattern, one with a `/` may be a network, and each part has one value.
         let is_text = |(name, value): &(String, String)| {
-            !value.contains(['*', '\\']) && names.iter().filter(|other| *other == name).count() == 1
+            !value.contains(['*', '\\', '/']) && names.iter().filter(|other| *other == name).count() == 1
         };
         let parts = if parts.iter().all(is_text) { parts } else { Vec::new() };
         Ok(Self { encoded: key.encoded(), parts })

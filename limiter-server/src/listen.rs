@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 #[cfg(unix)]
@@ -21,12 +22,17 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::Error;
 
+mod first_bytes;
 mod timed_stream;
 
+pub(crate) use first_bytes::FirstBytes;
 pub(crate) use timed_stream::{StreamTimes, TimedStream, TurnCount};
 
 /// The pause after a failure to accept, as without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The most connections that are served although the server closes: a system keeps fewer in its queue.
+const MAX_LEFT_OVER: usize = 4_096;
 
 /// The addresses of a protocol: a port, or the path of a Unix socket.
 #[non_exhaustive]
@@ -86,7 +92,8 @@ impl fmt::Display for ListenAddress {
 pub(crate) enum Listener {
     Tcp(TcpListener),
     #[cfg(unix)]
-    Unix(UnixListener, SocketFile),
+    /// The file goes first: one behind its listener could be that of the next server.
+    Unix(SocketFile, UnixListener),
 }
 
 /// The file of a Unix socket, which is removed with it.
@@ -121,7 +128,7 @@ impl Listener {
                 // As a port of this machine, for every user who may enter its directory: a gateway has a user of its own.
                 let for_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
                 std::fs::set_permissions(path, for_all).map_err(|error| failed(&error))?;
-                Ok(Self::Unix(listener, SocketFile(path.clone())))
+                Ok(Self::Unix(SocketFile(path.clone()), listener))
             }
             #[cfg(not(unix))]
             ListenAddress::Unix(_) => Err(failed(&io::ErrorKind::Unsupported.into())),
@@ -133,7 +140,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok().map(ListenAddress::Tcp),
             #[cfg(unix)]
-            Self::Unix(_, file) => Some(ListenAddress::Unix(file.0.clone())),
+            Self::Unix(file, _) => Some(ListenAddress::Unix(file.0.clone())),
         }
     }
 
@@ -146,7 +153,7 @@ impl Listener {
                 Ok(Socket::Tcp(stream))
             }
             #[cfg(unix)]
-            Self::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Socket::Unix(stream)),
+            Self::Unix(_, listener) => listener.accept().await.map(|(stream, _)| Socket::Unix(stream)),
         }
     }
 }
@@ -246,11 +253,18 @@ impl Connections {
         serve: impl Fn(Socket, watch::Receiver<Phase>) -> F,
         refuse: &'static [u8],
     ) {
-        let mut phase = self.phase.clone();
+        let (mut phase, mut left_over) = (self.phase.clone(), 0);
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = phase.wait_for(|phase| *phase == Phase::Closing) => return,
+                _ = phase.wait_for(|phase| *phase == Phase::Closing) => match listener.accept().now_or_never() {
+                    // The system has accepted it already.
+                    Some(accepted) if left_over < MAX_LEFT_OVER => {
+                        left_over += 1;
+                        accepted
+                    }
+                    _ => return,
+                },
             };
             let Ok(socket) = accepted else {
                 sleep(PAUSE).await;

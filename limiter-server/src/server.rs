@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rate_limited::Limiter;
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 use tower_service::Service;
 
 use crate::envoy::EnvoyConfig;
@@ -25,7 +25,9 @@ use crate::grpc::{self, GrpcService, IsToken};
 use crate::http::HttpService;
 use crate::http::access::Access;
 use crate::http::auth::PartHeaders;
-use crate::listen::{Connections, ListenAddress, Listener, Phase, Socket, StreamTimes, TimedStream, TurnCount};
+use crate::listen::{
+    Connections, FirstBytes, ListenAddress, Listener, Phase, Socket, StreamTimes, TimedStream, TurnCount,
+};
 use crate::resp::{self, RespService};
 use crate::service::{Catalog, CatalogRule, DecisionService, ServicePolicy};
 
@@ -35,6 +37,10 @@ const HTTP_TIMES: StreamTimes =
 /// The most bytes and fields of a head.
 const MAX_HEAD_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
+/// The time for the first request of a connection that was new when the server closed.
+const FIRST_REQUEST_TIME: Duration = Duration::from_millis(500);
+/// The bytes with which a client begins HTTP/2.
+const HTTP2_PREFACE_BYTES: usize = 24;
 /// The time in which the server is not ready and still accepts, and that of the end in all.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 const END_TIME: Duration = Duration::from_millis(4_500);
@@ -400,6 +406,7 @@ impl fmt::Debug for BoundServer {
 async fn serve_http(router: Router, socket: Socket, mut phase: watch::Receiver<Phase>) {
     let turns = TurnCount::default();
     let stream = TimedStream::new(socket, HTTP_TIMES, turns.clone());
+    let turns_so_far = turns.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         turns.turn();
         let (mut router, turns) = (router.clone(), turns.clone());
@@ -414,20 +421,25 @@ async fn serve_http(router: Router, socket: Socket, mut phase: watch::Receiver<P
     // Answers are small: one write of a copy is cheaper than a vectored one.
     server.writev(false);
     let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
-    let mut is_closing = false;
-    loop {
-        tokio::select! {
-            _ = connection.as_mut() => return,
-            _ = phase.wait_for(|phase| *phase == Phase::Closing), if !is_closing => {
-                is_closing = true;
-                connection.as_mut().graceful_shutdown();
-            }
-        }
+    let closing = async move {
+        let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
+    };
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = closing => {}
     }
+    // A client that has just connected sends its first request now. The answer ends the connection.
+    let is_new = turns_so_far.get() == 0;
+    if is_new && timeout(FIRST_REQUEST_TIME, connection.as_mut()).await.is_ok() {
+        return;
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }
 
 /// Serves one connection of gRPC.
 async fn serve_grpc(calls: GrpcService, socket: Socket, mut phase: watch::Receiver<Phase>) {
+    let socket = FirstBytes::new(socket, HTTP2_PREFACE_BYTES, HTTP_TIMES.head);
     grpc::serve_connection(calls, socket, async move {
         let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
     })

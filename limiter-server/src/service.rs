@@ -25,6 +25,9 @@ pub(crate) use problem::{Problem, ProblemClass};
 use slots::Slots;
 pub(crate) use slots::{DEFAULT_TTL, MAX_TTL, MIN_TTL};
 
+/// The most limits of a caller's own in one call, which are those of a rule.
+const MAX_OWN_LIMITS: usize = 16;
+
 /// The bounds of a service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServicePolicy {
@@ -456,6 +459,12 @@ fn invalid_limits(message: &str) -> Problem {
 fn check_own_limits(limits: &[Limit], call: &Call<'_>) -> Result<(), Problem> {
     if limits.is_empty() {
         return Err(invalid_limits("`limits` must have at least one limit, got none"));
+    }
+    if limits.len() > MAX_OWN_LIMITS {
+        return Err(invalid_limits(&format!(
+            "`limits` must have at most {MAX_OWN_LIMITS} limits, got {}",
+            limits.len()
+        )));
     }
     if limits.len() > 1 && !call.max_wait.is_zero() {
         return Err(invalid_limits("`wait_ms` must be 0 beside several limits of the call's own: name a rule to wait"));

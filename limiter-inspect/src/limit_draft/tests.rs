@@ -83,3 +83,11 @@ fn rules_in_inline_tables_and_unknown_limits_are_drafted_too() {
     assert_eq!(several, "[rules.a]\nlimits = [\"<5/s>\", \"100/min\"]\n");
     assert!(draft("[", "a", None, &[], &[]).is_err() && draft("rules = 1", "a", None, &[], &[]).is_err());
 }
+
+/// `match` would take the value for a network, and raise the limit of every customer in it.
+#[test]
+fn a_value_that_may_be_a_network_is_matched_as_a_whole_key() {
+    let encoded = Key::new("user:").part("0.0.0.0/0").encoded();
+    let added = marked(TEXT, USER, Some(&encoded), &[USER], &["5/10s"]);
+    assert!(!added.contains("match =") && added.contains(&format!("key = \"{encoded}\"")), "{added}");
+}

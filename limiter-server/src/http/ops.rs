@@ -1,5 +1,7 @@
 //! Routes for operators: the rules, health, metrics, and the description of all routes.
 
+use std::collections::HashMap;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode};
 use rate_limited::RuleInForce;
@@ -28,10 +30,11 @@ struct RuleEntry<'a> {
 
 pub(super) fn rules(service: &DecisionService) -> Response<Body> {
     let (catalog, in_force) = (service.catalog(), service.limiter().rules());
-    let entries = catalog.rules().into_iter().map(|rule| RuleEntry {
-        values: rule.parts(),
-        settings: in_force.iter().find(|candidate| candidate.name() == rule.name()),
-    });
+    let by_name: HashMap<_, _> = in_force.iter().map(|rule| (rule.name(), rule)).collect();
+    let entries = catalog
+        .rules()
+        .into_iter()
+        .map(|rule| RuleEntry { values: rule.parts(), settings: by_name.get(rule.name()).copied() });
     uncached(json_response(StatusCode::OK, &RulesAnswer { rules: entries.collect() }))
 }
 

@@ -108,7 +108,7 @@ impl<'b> ReadCall<'b> {
         }
         let name = text(arguments.get(1).unwrap_or_default())?;
         // Without a rule there is nothing to read: the service has the problem.
-        let parts = service.catalog().rule(name).ok().and_then(|rule| rule.part_count());
+        let parts = service.catalog().find(name).and_then(|rule| rule.part_count());
         let values = arguments.after(2).take(parts.unwrap_or(0)).map(|value| text(value).map(Value::from));
         let values = Values::InOrder(values.collect::<Result<_, _>>()?);
         let mut call = Call::new(Target::Rule { name: Cow::Borrowed(name), values });

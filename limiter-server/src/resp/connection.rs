@@ -10,6 +10,7 @@ use std::{io, mem};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{self, sleep_until, timeout};
 
 use super::calls::{CallKind, Decided, ReadCall, write_result};
@@ -28,6 +29,8 @@ const MAX_STALL: Duration = Duration::from_secs(20);
 const MAX_REPLY_BYTES: usize = 64 << 10;
 /// The most calls of one pipeline that wait for the store at once.
 const MAX_OPEN_CALLS: usize = 128;
+/// The most commands of a connection before others have their turn.
+const MAX_TURN: usize = 128;
 /// The most bytes and the longest time for what a client sends after its last reply.
 const MAX_DISCARDED_BYTES: usize = 1 << 20;
 const MAX_DISCARD_TIME: Duration = Duration::from_secs(1);
@@ -112,10 +115,11 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
             match step {
                 Step::Receive => {
                     if !self.receive(closing.as_mut()).await? {
-                        return Ok(());
+                        return self.close().await;
                     }
                 }
-                Step::Answer => {}
+                // The turn of other connections.
+                Step::Answer => yield_now().await,
                 Step::Wait { length } => {
                     if !self.wait(length).await? {
                         return Ok(());
@@ -123,7 +127,12 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
                 }
                 Step::Close => return self.close().await,
             }
+            let was_trusted = self.session.is_trusted();
             step = self.answer().await;
+            if was_trusted && !self.session.is_trusted() {
+                // The password of a session that was reset has its time again.
+                self.started = time::Instant::now();
+            }
             self.send().await?;
         }
     }
@@ -139,14 +148,14 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
         let Some(since) = since else {
             return tokio::select! {
                 biased;
-                () = closing => Ok(false),
                 count = read => Ok(count? > 0),
+                () = closing => Ok(false),
             };
         };
         tokio::select! {
             biased;
-            () = closing => Ok(false),
             count = read => Ok(count? > 0),
+            () = closing => Ok(false),
             () = sleep_until(since + MAX_COMMAND_TIME) => {
                 let what = if self.session.is_trusted() { "a command must end" } else { "a password must be sent" };
                 let limit = MAX_COMMAND_TIME.as_secs();
@@ -161,13 +170,14 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
     async fn answer(&mut self) -> Step {
         let Self { service, facts, received, parser, session, replies, .. } = self;
         let (service, facts, decides_later) = (*service, *facts, self.decides_later);
-        let (mut read, mut open, mut was_late) = (0, VecDeque::new(), false);
+        let (mut read, mut open, mut was_late, mut answered) = (0, VecDeque::new(), false, 0);
         // The end of a call is the start of the next one.
         let mut began = Instant::now();
         let step = loop {
-            if replies.bytes().len() >= MAX_REPLY_BYTES {
+            if replies.bytes().len() >= MAX_REPLY_BYTES || answered >= MAX_TURN {
                 break Step::Answer;
             }
+            answered += 1;
             let rest = &received[read..];
             let length = match parser.read(rest) {
                 Ok(Some(length)) => length,

@@ -1,6 +1,8 @@
 //! The rules that a call can name, with the forms of their keys.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use limiter_syntax::{Piece, nearest, pieces};
 use rate_limited::{Key, Limit, Limiter, Mode, RuleInForce};
@@ -8,11 +10,17 @@ use rate_limited::{Key, Limit, Limiter, Mode, RuleInForce};
 use super::call::{Value, Values};
 use super::problem::Problem;
 
+/// The most suggestions in a second, and the most names that one is found among: together a small part of a processor.
+const MAX_SUGGESTIONS: u32 = 20;
+const MAX_COMPARED: usize = 1_000;
+
 /// The rules of one state of the limiter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Catalog {
     generation: u64,
     rules: HashMap<Box<str>, CatalogRule>,
+    /// The names that were suggested since an instant, at most a second ago.
+    suggestions: Mutex<(Instant, u32)>,
 }
 
 /// A rule that a call can name.
@@ -49,7 +57,7 @@ impl Catalog {
         // Read first, so that a change meanwhile makes the list outdated.
         let generation = limiter.rules_generation();
         let rules = limiter.rules().into_iter().map(|rule| (rule.name().into(), CatalogRule::new(&rule))).collect();
-        Self { generation, rules }
+        Self { generation, rules, suggestions: Mutex::new((Instant::now(), 0)) }
     }
 
     /// The number of the state of the rules.
@@ -62,10 +70,29 @@ impl Catalog {
     /// # Errors
     /// There is none.
     pub(crate) fn rule(&self, name: &str) -> Result<&CatalogRule, Problem> {
-        self.rules.get(name).ok_or_else(|| {
-            let nearest = nearest(name, self.rules.keys().map(|known| &**known));
-            Problem::UnknownRule { rule: name.to_owned(), nearest: nearest.map(str::to_owned) }
+        self.find(name).ok_or_else(|| {
+            let nearest = self.suggestion(name, Instant::now()).map(str::to_owned);
+            Problem::UnknownRule { rule: name.to_owned(), nearest }
         })
+    }
+
+    /// Returns the rule of this name, if there is one.
+    pub(crate) fn find(&self, name: &str) -> Option<&CatalogRule> {
+        self.rules.get(name)
+    }
+
+    /// Returns the rule whose name is nearest to a wrong one. It compares with many names, so only a few calls a second get one.
+    fn suggestion(&self, name: &str, now: Instant) -> Option<&str> {
+        let mut suggestions = self.suggestions.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.duration_since(suggestions.0) >= Duration::from_secs(1) {
+            *suggestions = (now, 0);
+        }
+        suggestions.1 += 1;
+        if suggestions.1 > MAX_SUGGESTIONS {
+            return None;
+        }
+        drop(suggestions);
+        nearest(name, self.rules.keys().map(|known| &**known).take(MAX_COMPARED))
     }
 
     /// The rules by name.
@@ -162,7 +189,8 @@ impl CatalogRule {
                         values[..*index].iter().any(|(earlier, _)| earlier == name)
                     };
                     let repeated = || values.iter().enumerate().find(is_repeated).map(|(_, pair)| pair);
-                    return Err(match (unknown, repeated()) {
+                    let repeated = if unknown.is_none() { repeated() } else { None };
+                    return Err(match (unknown, repeated) {
                         (None, Some((name, _))) => Problem::RepeatedValue { rule: rule(), part: name.to_string() },
                         (unknown, _) => {
                             let name = unknown.map(|(name, _)| name.to_string()).unwrap_or_default();

@@ -103,6 +103,33 @@ async fn a_call_that_fits_no_rule_has_a_problem_with_a_suggestion() {
     assert!(service.check(&of_plan("free")).await.expect("the plan").is_allowed());
 }
 
+/// Without a bound, wrong names would take a processor from all other calls.
+#[tokio::test]
+async fn only_some_wrong_names_in_a_second_get_a_suggestion() {
+    let service = service(SEARCH);
+    let suggested = async || {
+        let problem = service.check(&call("serch", &[])).await.expect_err("no such rule");
+        assert_eq!(problem.code(), "unknown-rule");
+        problem.suggestion().is_some()
+    };
+    let mut number = 0;
+    while suggested().await {
+        number += 1;
+        assert!(number < 100_000, "each gets one");
+    }
+    assert!(number >= 20);
+}
+
+#[tokio::test]
+async fn many_values_are_refused_by_the_first_that_is_wrong() {
+    let service = service(SEARCH);
+    let many: Vec<_> = (0..100_000).map(|number| (Cow::Owned(format!("part{number}")), Value::from("1"))).collect();
+    let values = [("tenant", "1"), ("user.id", "2")].map(|(part, value)| (Cow::Borrowed(part), Value::from(value)));
+    let values = Values::Named(values.into_iter().chain(many).collect());
+    let problem = service.check(&Call::new(Target::Rule { name: "search".into(), values })).await.expect_err("many");
+    assert_eq!(problem.code(), "unknown-value");
+}
+
 #[tokio::test]
 async fn a_changed_rule_holds_for_the_next_call() {
     let service = service(SEARCH);
@@ -222,7 +249,8 @@ async fn rules_are_decided_together_or_not_at_all() {
 #[tokio::test]
 async fn calls_beyond_the_most_are_refused_at_once() {
     let clock = ManualClock::new();
-    let service = service_of(Limiter::builder().url("memory:").clock(clock.clone()), SEARCH);
+    let rules = "[rules.getId]\nlimit = \"1/500ms\"";
+    let service = service_of(Limiter::builder().url("memory:").clock(clock.clone()), rules);
     let service =
         DecisionService::new(service.limiter().clone(), ServicePolicy { max_calls: 1, ..ServicePolicy::default() });
     let get_id = call("getId", &[]);
@@ -232,10 +260,9 @@ async fn calls_beyond_the_most_are_refused_at_once() {
     // The wait has begun, and ends with its future.
     let polled =
         std::future::poll_fn(|context| std::task::Poll::Ready(waiting.as_mut().poll(context).is_pending())).await;
-    if polled {
-        assert_eq!(service.check(&get_id).await.expect_err("one runs").code(), "too-many-calls");
-        clock.advance(Duration::from_millis(500));
-        let _ = waiting.await;
-    }
+    assert!(polled, "it waits");
+    assert_eq!(service.check(&get_id).await.expect_err("one runs").code(), "too-many-calls");
+    clock.advance(Duration::from_millis(500));
+    assert!(waiting.await.expect("an answer").is_allowed());
     assert!(!service.check(&get_id).await.expect("an answer").is_allowed());
 }

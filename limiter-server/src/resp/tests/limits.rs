@@ -123,6 +123,24 @@ async fn a_password_has_a_time_and_an_idle_client_has_none() {
     sleep(Duration::from_secs(86_400)).await;
     client.write_all(b"PING\r\n").await.expect("sent");
     assert_eq!(reply(&mut client).await, "+PONG\r\n");
+    // A session that is reset has the time again.
+    client.write_all(b"RESET\r\n").await.expect("sent");
+    assert_eq!(reply(&mut client).await, "+RESET\r\n");
+    sleep(Duration::from_secs(9)).await;
+    client.write_all(&array(&format!("AUTH {TOKEN}"))).await.expect("sent");
+    assert_eq!(reply(&mut client).await, "+OK\r\n");
+}
+
+/// The commands are in the socket when the server closes.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_answers_the_commands_that_have_come() {
+    let (mut client, task, phase) = connection(Setup::default());
+    client.write_all(b"PING\r\n").await.expect("sent");
+    phase.send(Phase::Closing).expect("a connection");
+    assert_eq!(reply(&mut client).await, "+PONG\r\n");
+    assert_eq!(reply(&mut client).await, "");
+    drop(client);
+    task.await.expect("no panic").expect("no error");
 }
 
 #[tokio::test(start_paused = true)]
