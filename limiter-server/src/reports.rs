@@ -1,4 +1,4 @@
-//! What the server reports about the requests of one protocol: series, and a log of those that it refuses.
+//! The reports about the requests of one protocol: series, and a log of those that are refused.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +29,7 @@ pub(crate) struct ProtocolReports {
     protocol: &'static str,
     /// Those of each command, in the order of their names.
     commands: Vec<CommandSeries>,
-    /// When each cause was logged last, by its command. The causes are words of this program.
+    /// The last log of each cause, by its command. The causes are words of this program.
     logged: Mutex<HashMap<(usize, &'static str), Instant>>,
 }
 
@@ -55,7 +55,7 @@ impl ProtocolReports {
     }
 
     /// Logs that a request of the command at this place was refused for this cause, a word of this program, once a minute at
-    /// most. A gateway may let such requests in, and tell nobody.
+    /// most. A gateway may let such requests in without a sign.
     pub(crate) fn refused(&self, command: usize, cause: &'static str) {
         if self.is_logged_now(command, cause, Instant::now()) {
             let (protocol, name) = (self.protocol, self.commands.get(command).map_or("", |series| series.name));

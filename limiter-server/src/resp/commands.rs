@@ -60,7 +60,7 @@ const fn spec(name: &'static str, arguments: (usize, usize), command: Command) -
     CommandSpec { name, arguments, command }
 }
 
-/// The commands around a pipeline that clients of Redis make a transaction without being told to.
+/// The commands around a pipeline that clients of Redis make a transaction by default.
 const TRANSACTIONS: [&str; 4] = ["MULTI", "EXEC", "DISCARD", "WATCH"];
 
 /// The reason why a command is not run, as Redis words it.

@@ -103,7 +103,7 @@ async fn a_call_that_fits_no_rule_has_a_problem_with_a_suggestion() {
     assert!(service.check(&of_plan("free")).await.expect("the plan").is_allowed());
 }
 
-/// Without a bound, wrong names would take a processor from all other calls.
+/// A bound of the time for wrong names, which all other calls would miss.
 #[tokio::test]
 async fn only_some_wrong_names_in_a_second_get_a_suggestion() {
     let service = service(SEARCH);

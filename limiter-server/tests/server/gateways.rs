@@ -33,7 +33,7 @@ const CLIENT: &str = "127.0.0.1";
 /// The time that a slow service takes.
 const SLOW: Duration = Duration::from_millis(1_500);
 
-/// Asks a gateway as a client that names another address, in each field that may have one.
+/// Sends a request as a client that names another address, in each field that may have one.
 async fn ask(gateway: &Gateway) -> Received {
     let forged = "GET /page HTTP/1.1\r\nx-client-ip: 192.0.2.1\r\nx-real-ip: 192.0.2.2\r\nforwarded: for=192.0.2.3";
     gateway.ask(forged).await

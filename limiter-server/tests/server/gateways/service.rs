@@ -1,4 +1,4 @@
-//! The service that a gateway asks, and the program behind the gateway.
+//! The service of a gateway, and the program behind the gateway.
 
 use std::net::SocketAddr;
 use std::time::Duration;
