@@ -13,6 +13,7 @@ use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use axum::routing::any;
 use futures_util::future::join_all;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::reports::{Outcome, ProtocolReports};
 use crate::service::{Answer, Call, DEFAULT_TTL, DecisionService, Target};
@@ -288,7 +289,8 @@ impl HttpService {
         Ok((json_response(StatusCode::OK, &body), Outcome::Ok))
     }
 
-    async fn check_of_batch(&self, mut body: CheckBody<'_>) -> Result<(Answer, bool), ProblemBody> {
+    async fn check_of_batch(&self, check: &RawValue) -> Result<(Answer, bool), ProblemBody> {
+        let mut body = parse::<CheckBody<'_>>(check.get().as_bytes()).map_err(HttpProblem::into_body)?;
         let (target, plan) = body.take_call().map_err(HttpProblem::into_body)?;
         let call = Call {
             plan: &plan,

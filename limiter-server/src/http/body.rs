@@ -12,6 +12,7 @@ use http_body_util::LengthLimitError;
 use rate_limited::Limit;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::problem::HttpProblem;
@@ -151,12 +152,12 @@ pub(crate) struct LeaveBody<'b> {
     pub(crate) slot: Text<'b>,
 }
 
-/// The body of `/v1/batch`.
+/// The body of `/v1/batch`. Its checks are read one by one: a wrong one is a problem of its own.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchBody<'b> {
     #[serde(borrow)]
-    pub(crate) checks: Vec<CheckBody<'b>>,
+    pub(crate) checks: Vec<&'b RawValue>,
 }
 
 fn target<'b>(
@@ -285,6 +286,11 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<Value<'de>, E> {
+        // Above it two numbers may be one float, and so one key.
+        const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+        if number.abs() > MAX_EXACT {
+            return Err(E::custom("a number of more digits than can be kept: write it as a text"));
+        }
         Ok(Value::Float(number))
     }
 
@@ -299,6 +305,18 @@ mod tests {
 
     fn parsed(text: &str) -> Result<(), HttpProblem> {
         parse::<CheckBody<'_>>(text.as_bytes())?.take_call().map(drop)
+    }
+
+    /// Two customers would share a key.
+    #[test]
+    fn a_number_that_would_lose_digits_is_refused() {
+        let with = |number: &str| parsed(&format!(r#"{{"rule":"a","values":{{"id":{number}}}}}"#));
+        for number in ["1", "-1.5", "18446744073709551615", "-9223372036854775808", "1e2"] {
+            assert!(with(number).is_ok(), "{number}");
+        }
+        for number in ["12345678901234567890123", "18446744073709551616", "1e300", "-9223372036854775809"] {
+            assert!(with(number).is_err(), "{number}");
+        }
     }
 
     #[test]

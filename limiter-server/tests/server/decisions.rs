@@ -114,6 +114,8 @@ async fn a_batch_is_answered_in_order_with_a_status_for_each() {
         json!({"rule": "search", "values": {"user_id": "1"}, "cost": 2}),
         json!({"rule": "search", "values": {"user_id": "2"}, "receipt": true}),
         json!({}),
+        json!({"rule": "search", "values": {"user_id": "1"}, "cost": -1}),
+        json!("no check"),
     ]
     .into();
     let batch = connection.post("/v1/batch", &json!({ "checks": checks }).to_string()).await;
@@ -121,7 +123,7 @@ async fn a_batch_is_answered_in_order_with_a_status_for_each() {
     let body = batch.json();
     let statuses: Vec<_> =
         body["answers"].as_array().expect("answers").iter().map(|answer| answer["status"].as_u64()).collect();
-    assert_eq!(statuses, [Some(200), Some(404), Some(429), Some(200), Some(400)], "{body}");
+    assert_eq!(statuses, [200, 404, 429, 200, 400, 400, 400].map(Some), "{body}");
     assert_eq!(body["answers"][1]["suggestion"], "write `search`");
     assert!(body["answers"][3]["receipt"].as_str().is_some_and(|receipt| receipt.starts_with("rl1-")));
     let many: Vec<_> =
