@@ -145,7 +145,7 @@ impl DecisionService {
     /// A future that is dropped ends the wait. Permits may have been taken.
     pub(crate) async fn check(&self, call: &Call<'_>) -> Result<Answer, Problem> {
         self.check_wait(call.max_wait)?;
-        let (_running, prepared) = (self.begin()?, self.prepare(call)?);
+        let (_running, prepared) = (self.begin_for(call.max_wait)?, self.prepare(call)?);
         let decided = match &prepared.rule {
             Some(rule) => self.named(rule, call).wait_n(&prepared.key, &self.no_limit, call.cost, call.max_wait).await,
             None => match *prepared.limits {
@@ -275,7 +275,7 @@ impl DecisionService {
     pub(crate) async fn enter(&self, call: &Call<'_>, ttl: Duration) -> Result<Answer, Problem> {
         check_ttl(ttl)?;
         self.check_wait(call.max_wait)?;
-        let (_running, prepared) = (self.begin()?, self.prepare(call)?);
+        let (_running, prepared) = (self.begin_for(call.max_wait)?, self.prepare(call)?);
         self.slots.check_room(Instant::now())?;
         let entry = match (&prepared.rule, &*prepared.limits) {
             (Some(rule), _) => {
@@ -335,7 +335,13 @@ impl DecisionService {
     }
 
     fn begin(&self) -> Result<Running<'_>, Problem> {
-        let most = self.policy.max_calls;
+        self.begin_for(Duration::ZERO)
+    }
+
+    /// Takes a place. Half of the places are for calls that do not wait: those that do would keep all others out.
+    fn begin_for(&self, max_wait: Duration) -> Result<Running<'_>, Problem> {
+        let all = self.policy.max_calls;
+        let most = if max_wait.is_zero() { all } else { all.div_ceil(2) };
         let running = Running(&self.running);
         if self.running.fetch_add(1, Ordering::Relaxed) < most {
             Ok(running)

@@ -247,6 +247,20 @@ async fn rules_are_decided_together_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn calls_that_wait_leave_half_of_the_places() {
+    let service = service_of(Limiter::builder().url("memory:").clock(ManualClock::new()), SEARCH);
+    let service =
+        DecisionService::new(service.limiter().clone(), ServicePolicy { max_calls: 3, ..ServicePolicy::default() });
+    let get_id = call("getId", &[]);
+    assert!(service.check(&get_id).await.expect("an answer").is_allowed());
+    let waiting = Call { max_wait: Duration::from_secs(1), ..call("search", &[("user.id", "1"), ("tenant", "a")]) };
+    let places = (service.begin_for(waiting.max_wait).expect("the first"), service.begin_for(waiting.max_wait));
+    assert!(places.1.is_ok(), "the second of two");
+    assert_eq!(service.check(&waiting).await.expect_err("half is taken").code(), "too-many-calls");
+    assert!(!service.check(&get_id).await.expect("an answer").is_allowed(), "it has the third place");
+}
+
+#[tokio::test]
 async fn calls_beyond_the_most_are_refused_at_once() {
     let clock = ManualClock::new();
     let rules = "[rules.getId]\nlimit = \"1/500ms\"";
