@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use rate_limited::{Mode, Source, Usage};
+use rate_limited::{Limit, Mode, Source, Usage};
 use tonic::Status;
 
 use super::held::{HeldHits, HeldKey, Hits};
@@ -168,7 +168,8 @@ impl RateLimits {
                 .map_err(|message| Status::invalid_argument(format!("`descriptors[{index}]` {message}")))?;
             let in_order = Values::InOrder(values.iter().map(|value| Value::from(*value)).collect());
             let target = Target::Rule { name: in_force.name().to_owned().into(), values: in_order };
-            let cost = if action == Action::Enter { 1 } else { addend.hits };
+            // A slot is entered and given back as a whole, whatever the hits.
+            let cost = if holds_slots(in_force) { 1 } else { addend.hits };
             let need = if in_force.is_postpaid() { 1 } else { cost };
             let call = Call { cost, deadline, ..Call::new(target) };
             matched.push(Matched { index, rule, values, call, action, need });
@@ -311,6 +312,11 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
     Ok(())
 }
 
+/// Returns whether the calls of a rule hold slots.
+fn holds_slots(in_force: &CatalogRule) -> bool {
+    in_force.limits().iter().any(Limit::is_concurrent)
+}
+
 /// Returns what a descriptor does under a rule.
 fn action_of(
     descriptor: &RateLimitDescriptor,
@@ -318,7 +324,7 @@ fn action_of(
     rule: &EnvoyRule,
     in_force: &CatalogRule,
 ) -> Result<Action, &'static str> {
-    let holds_slots = in_force.limits().iter().any(rate_limited::Limit::is_concurrent);
+    let holds_slots = holds_slots(in_force);
     let mode = in_force.mode();
     if mode == Mode::Off {
         return Ok(Action::Off);

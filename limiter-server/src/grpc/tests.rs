@@ -244,6 +244,18 @@ async fn calls_at_once_are_bounded_and_given_back() {
 }
 
 #[tokio::test]
+async fn a_slot_is_given_back_once_whatever_the_hits() {
+    let limits = Limits::new("domain: d\ndescriptors: [{key: erp, rate_limit: {limit: 3 concurrent, hold: 10s}}]");
+    for left in (0..3).rev() {
+        assert_eq!(limits.send(&["erp=1 5"]).await, format!("OK: OK {left}/3 UNKNOWN"));
+    }
+    assert_eq!(limits.send(&["erp=1 -5"]).await, "OK: OK");
+    assert_eq!(limits.limits.service.held_slots(), 2);
+    assert_eq!(limits.send(&["erp=1"]).await, "OK: OK 0/3 UNKNOWN");
+    assert_eq!(limits.send(&["erp=1"]).await, "OVER: OVER 0/3 UNKNOWN");
+}
+
+#[tokio::test]
 async fn a_wrong_request_has_a_status_that_names_the_mistake() {
     let limits = Limits::new(PLAIN);
     let overridden = {
