@@ -37,12 +37,14 @@ struct Matched<'t, 'r> {
     action: Action,
     /// The permits that must be free for it.
     need: u32,
+    /// Its rule is off, for keys without an override.
+    is_off: bool,
 }
 
 /// What a descriptor does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// Its rule is off.
+    /// Its rule is off, for all keys.
     Off,
     /// It is decided with others, all or nothing.
     Together,
@@ -75,6 +77,25 @@ struct Outcomes {
     answers: BTreeMap<usize, Answer>,
     /// Those that were charged or given back.
     usages: BTreeMap<usize, Option<Usage>>,
+}
+
+impl Outcomes {
+    /// The denial of the request, if there is one: that of slots, else of those decided alone, else of those decided together.
+    fn denial(&self, matched: &[Matched<'_, '_>]) -> Option<&Answer> {
+        // A look denies nothing. Shadow mode neither: an override of the key has denied.
+        let by = |action: Action| {
+            let indices = matched.iter().filter(move |matched| matched.action == action).map(|matched| matched.index);
+            indices.filter_map(|index| self.answers.get(&index)).find(|answer| !answer.is_allowed())
+        };
+        let together = || self.together.as_ref().filter(|answer| !answer.is_allowed());
+        by(Action::Enter).or_else(|| by(Action::Alone)).or_else(together)
+    }
+
+    /// Returns whether one of those decided together, with this status, was allowed by its mode: no limit has decided.
+    fn is_allowed_by_mode(&self, status: &DescriptorStatus) -> bool {
+        let is_decided = self.together.as_ref().is_some_and(|answer| answer.source() != Source::Policy);
+        is_decided && status.code == i32::from(Code::Ok) && status.duration_until_reset.is_none()
+    }
 }
 
 /// An outcome of one descriptor.
@@ -135,7 +156,7 @@ impl RateLimits {
                 DescriptorOutcome::Usage(usage) => drop(outcomes.usages.insert(index, usage)),
             }
         }
-        if is_entered && outcomes.together.as_ref().is_none_or(Answer::is_allowed) {
+        if outcomes.denial(&matched).is_none() {
             let slots = std::mem::take(&mut entered.slots);
             self.hold(&matched, outcomes.together.as_ref(), slots)?;
         }
@@ -172,7 +193,8 @@ impl RateLimits {
             let cost = if holds_slots(in_force) { 1 } else { addend.hits };
             let need = if in_force.is_postpaid() { 1 } else { cost };
             let call = Call { cost, deadline, ..Call::new(target) };
-            matched.push(Matched { index, rule, values, call, action, need });
+            let is_off = in_force.mode() == Mode::Off;
+            matched.push(Matched { index, rule, values, call, action, need, is_off });
         }
         Ok(matched)
     }
@@ -326,12 +348,14 @@ fn action_of(
 ) -> Result<Action, &'static str> {
     let holds_slots = holds_slots(in_force);
     let mode = in_force.mode();
-    if mode == Mode::Off {
+    if mode == Mode::Off && !in_force.has_exceptions() {
         return Ok(Action::Off);
     }
     if descriptor.is_negative_hits {
         return if holds_slots || rule.has_refunds() {
             Ok(Action::GiveBack)
+        } else if mode == Mode::Off {
+            Ok(Action::Off)
         } else {
             Err("must have no `is_negative_hits`, got it: write `refunds: true` into its `rate_limit`")
         };
@@ -366,7 +390,7 @@ fn response(request: &RateLimitRequest, matched: &[Matched<'_, '_>], outcomes: &
             if rule.is_quota() && answer.is_shadowed() {
                 violations.push(index);
             }
-        } else if action == Action::Off {
+        } else if action == Action::Off || matched.is_off && outcomes.is_allowed_by_mode(&statuses[index]) {
             let grants_nothing = rule.denied_limit().is_some();
             statuses[index] =
                 if grants_nothing { status::denied_by_mode(rule, Code::Ok) } else { status::unlimited(u32::MAX) };
@@ -375,11 +399,11 @@ fn response(request: &RateLimitRequest, matched: &[Matched<'_, '_>], outcomes: &
             }
         }
     }
-    let of_slots = || matched.iter().filter(|matched| matched.action == Action::Enter);
-    let of_slots = || of_slots().filter_map(|matched| outcomes.answers.get(&matched.index));
-    // A denial comes first: there is at most one.
-    let decisive = of_slots().find(|answer| !answer.is_allowed()).or(outcomes.together.as_ref()).or(of_slots().next());
-    let is_allowed = decisive.is_none_or(Answer::is_allowed);
+    let mut of_slots = matched.iter().filter(|matched| matched.action == Action::Enter);
+    let first_slot = || of_slots.find_map(|matched| outcomes.answers.get(&matched.index));
+    let denial = outcomes.denial(matched);
+    let decisive = denial.or(outcomes.together.as_ref()).or_else(first_slot);
+    let is_allowed = denial.is_none();
     let has_quota = matched.iter().any(|matched| matched.rule.is_quota());
     RateLimitResponse {
         overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),

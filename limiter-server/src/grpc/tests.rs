@@ -323,3 +323,39 @@ async fn shared_rules_change_a_descriptor() {
     limiter.set_rules("[rules.\"d.user\"]\nmode = \"deny\"".parse().expect("rules")).expect("rules");
     assert_eq!(limits.send(&["user=1", "path=/a"]).await, "OVER: OVER, OK");
 }
+
+#[tokio::test]
+async fn an_override_denies_one_key_of_a_rule_that_is_off_or_in_shadow_mode() {
+    let limits = Limits::new(
+        "domain: d
+descriptors:
+  - key: open
+    rate_limit: {unlimited: true}
+  - key: shadow
+    rate_limit: {unit: second, requests_per_unit: 1}
+    shadow_mode: true
+  - key: erp
+    rate_limit: {limit: 2 concurrent, hold: 10s}
+  - key: user
+    rate_limit: {limit: 9/s}
+",
+    );
+    assert_eq!(limits.send(&["open=42", "shadow=42"]).await, "OK: OK unlimited, OK 0/1 SECOND");
+    let deny = |rule: &str| format!("[[rules.\"d.{rule}\".override]]\nmatch = {{ {rule} = \"42\" }}\nmode = \"deny\"\n");
+    let rules = deny("open") + &deny("shadow");
+    limits.limits.service.limiter().set_rules(rules.parse().expect("rules")).expect("rules");
+    // Another key is as before.
+    assert_eq!(limits.send(&["open=1", "user=1"]).await, "OK: OK unlimited, OK 8/9 SECOND");
+    assert_eq!(limits.send(&["open=1"]).await, "OK: OK unlimited");
+    assert_eq!(limits.send(&["open=1 -1"]).await, "OK: OK unlimited");
+    assert_eq!(limits.send(&["shadow=1"]).await, "OK: OK 0/1 SECOND");
+    assert_eq!(limits.send(&["shadow=1"]).await, "OK: OK 0/1 SECOND");
+    assert_eq!(limits.send(&["open=42"]).await, "OVER: OVER");
+    assert_eq!(limits.send(&["user=1", "open=42"]).await, "OVER: OK, OVER");
+    assert_eq!(limits.send(&["shadow=42"]).await, "OVER: OVER");
+    let denied = limits.answer(&request("d", &["shadow=42", "erp=1"])).await;
+    assert_eq!(text_of(&denied), "OVER: OVER, OK 1/2 UNKNOWN");
+    assert!(!denied.raw_body.is_empty());
+    // A denied request holds no slot.
+    assert_eq!(limits.limits.service.held_slots(), 0);
+}
