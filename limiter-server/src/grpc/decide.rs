@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join, join_all};
-use rate_limited::{Limit, Mode, Source, Usage};
+use futures_util::future::{join_all, join3};
+use rate_limited::{ErrorKind, Limit, Mode, Source, Usage};
+use tokio::task::JoinHandle;
 use tonic::Status;
 
 use super::held::{HeldHits, HeldKey, Hits};
@@ -98,12 +99,6 @@ impl Outcomes {
     }
 }
 
-/// An outcome of one descriptor.
-enum DescriptorOutcome {
-    Answer(Box<Answer>),
-    Usage(Option<Usage>),
-}
-
 /// The slots of a request that is not admitted yet. They are free when it is dropped.
 struct EnteredSlots<'s> {
     service: &'s DecisionService,
@@ -126,7 +121,7 @@ impl RateLimits {
     /// The request is wrong, or the limiter could not decide and the policy is to raise that.
     ///
     /// # Cancel safety
-    /// Permits may have been taken. Slots are free.
+    /// Permits may have been taken. Slots are free. Charges and returns end nevertheless.
     pub(super) async fn answer(
         &self,
         request: &RateLimitRequest,
@@ -136,6 +131,7 @@ impl RateLimits {
         let domains = self.config.domains();
         let matched = self.match_descriptors(&domains, request, deadline)?;
         let mut outcomes = Outcomes::default();
+        let changes = self.begin_changes(&matched);
         let mut entered = self.enter(&matched, &mut outcomes).await?;
         let is_entered = outcomes.answers.values().all(Answer::is_allowed);
         let together: Vec<_> = matched.iter().filter(|matched| matched.action == Action::Together).collect();
@@ -148,13 +144,14 @@ impl RateLimits {
         };
         let alone = matched.iter().filter(|matched| matched.action.is_alone());
         let alone = join_all(alone.map(|matched| async { (matched.index, self.decide_alone(matched).await) }));
-        let (decided, alone) = join(decided, alone).await;
+        let changes = join_all(changes.into_iter().map(|(index, change)| async move { (index, end_of(change).await) }));
+        let (decided, alone, changes) = join3(decided, alone, changes).await;
         outcomes.together = decided.map_err(|problem| status_of(&problem))?;
-        for (index, outcome) in alone {
-            match outcome.map_err(|problem| status_of(&problem))? {
-                DescriptorOutcome::Answer(answer) => drop(outcomes.answers.insert(index, *answer)),
-                DescriptorOutcome::Usage(usage) => drop(outcomes.usages.insert(index, usage)),
-            }
+        for (index, answer) in alone {
+            outcomes.answers.insert(index, answer.map_err(|problem| status_of(&problem))?);
+        }
+        for (index, usage) in changes {
+            outcomes.usages.insert(index, usage.map_err(|problem| status_of(&problem))?);
         }
         if outcomes.denial(&matched).is_none() {
             let slots = std::mem::take(&mut entered.slots);
@@ -215,41 +212,29 @@ impl RateLimits {
         Ok(entered)
     }
 
-    async fn decide_alone(&self, matched: &Matched<'_, '_>) -> Result<DescriptorOutcome, Problem> {
+    async fn decide_alone(&self, matched: &Matched<'_, '_>) -> Result<Answer, Problem> {
         let Matched { call, action, .. } = matched;
         match action {
-            Action::Alone => self
-                .service
-                .check_together(std::slice::from_ref(call))
-                .await
-                .map(|answer| DescriptorOutcome::Answer(Box::new(answer))),
-            Action::Look => self.service.peek(call).await.map(|answer| DescriptorOutcome::Answer(Box::new(answer))),
-            Action::Charge => self.service.charge(call).await.map(|usage| DescriptorOutcome::Usage(Some(usage))),
-            _ => self.give_back(matched).await.map(DescriptorOutcome::Usage),
+            Action::Look => self.service.peek(call).await,
+            _ => self.service.check_together(std::slice::from_ref(call)).await,
         }
     }
 
-    /// Gives hits back, those of the oldest request first. Nothing is given back that no request holds.
-    async fn give_back(&self, matched: &Matched<'_, '_>) -> Result<Option<Usage>, Problem> {
-        let (key, mut hits, mut usage) = (matched.held_key(), matched.call.cost, None);
-        while hits > 0 {
-            match self.held.take(&key, Instant::now()) {
-                None => break,
-                Some(Hits::Slot(slot)) => {
-                    hits -= 1;
-                    match self.service.leave(&slot) {
-                        Ok(()) | Err(Problem::EndedSlot) => {}
-                        Err(problem) => return Err(problem),
-                    }
-                }
-                Some(Hits::Permits { receipt, cost }) => {
-                    let back = cost.min(hits);
-                    hits -= back;
-                    usage = Some(self.service.settle(&matched.call, &receipt, cost - back).await?);
-                }
-            }
-        }
-        Ok(usage)
+    /// Begins the charges and the returns, which end whether their request does or not: what they count has happened.
+    fn begin_changes(&self, matched: &[Matched<'_, '_>]) -> Vec<(usize, JoinHandle<Result<Option<Usage>, Problem>>)> {
+        let changes = matched.iter().filter(|matched| matches!(matched.action, Action::Charge | Action::GiveBack));
+        let begun = changes.map(|matched| {
+            let change = Change {
+                service: Arc::clone(&self.service),
+                held: self.held.clone(),
+                key: matched.held_key(),
+                cost: matched.call.cost,
+            };
+            let is_charge = matched.action == Action::Charge;
+            let changed = async move { if is_charge { change.charge().await } else { change.give_back().await } };
+            (matched.index, tokio::spawn(changed))
+        });
+        begun.collect()
     }
 
     /// Holds the hits of an admitted request that a later one may give back.
@@ -278,6 +263,66 @@ impl RateLimits {
     }
 }
 
+/// A charge or a return, apart from its request. It has the deadline of the limiter, as its sender may not wait.
+struct Change {
+    service: Arc<DecisionService>,
+    held: HeldHits,
+    key: HeldKey,
+    cost: u32,
+}
+
+impl Change {
+    fn call(&self) -> Call<'_> {
+        let values = Values::InOrder(self.key.values.iter().map(|value| Value::from(&**value)).collect());
+        Call { cost: self.cost, ..Call::new(Target::Rule { name: (&*self.key.rule).into(), values }) }
+    }
+
+    async fn charge(self) -> Result<Option<Usage>, Problem> {
+        self.service.charge(&self.call()).await.map(Some)
+    }
+
+    /// Gives hits back, those of the oldest request first. Nothing is given back that no request holds.
+    async fn give_back(self) -> Result<Option<Usage>, Problem> {
+        let (mut hits, mut usage) = (self.cost, None);
+        while hits > 0 {
+            let Some((end, held)) = self.held.take(&self.key, Instant::now()) else { break };
+            let (back, result) = match &held {
+                Hits::Slot(slot) => (1, self.service.leave(slot).map(|()| None)),
+                Hits::Permits { receipt, cost } => {
+                    let back = hits.min(*cost);
+                    (back, self.service.settle(&self.call(), receipt, cost - back).await.map(Some))
+                }
+            };
+            match result {
+                Ok(of_hits) => usage = of_hits.or(usage),
+                // The slot is free. A return that failed earlier was done after all.
+                Err(Problem::EndedSlot | Problem::UsedReceipt) => {}
+                Err(problem) => {
+                    if problem.class() == ProblemClass::Unavailable {
+                        // A later return gives them back.
+                        self.held.put_back(self.key.clone(), end, held);
+                    }
+                    return Err(problem);
+                }
+            }
+            hits -= back;
+        }
+        Ok(usage)
+    }
+}
+
+/// Waits for the end of a change.
+async fn end_of(change: JoinHandle<Result<Option<Usage>, Problem>>) -> Result<Option<Usage>, Problem> {
+    match change.await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends.
+            Err(_) => Err(Problem::Undecided { kind: ErrorKind::Unavailable }),
+        },
+    }
+}
+
 impl Matched<'_, '_> {
     fn held_key(&self) -> HeldKey {
         HeldKey { rule: self.rule.name().into(), values: self.values.iter().map(|value| Box::from(*value)).collect() }
@@ -291,7 +336,7 @@ impl Matched<'_, '_> {
 
 impl Action {
     fn is_alone(self) -> bool {
-        matches!(self, Self::Alone | Self::Look | Self::Charge | Self::GiveBack)
+        matches!(self, Self::Alone | Self::Look)
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rate_limited::{Builder, ErrorKind, Limiter, ManualClock, OnError};
 use tempfile::TempDir;
 use tonic::Code as GrpcCode;
 
 use super::decide::RateLimits;
-use super::held::HeldHits;
+use super::held::{HeldHits, HeldKey};
 use super::messages::{Code, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Unit};
 use crate::envoy::EnvoyConfig;
 use crate::service::{DecisionService, ServicePolicy};
@@ -290,22 +290,57 @@ async fn a_failure_under_raise_is_unavailable_and_the_policies_answer() {
     assert_eq!(failing(OnError::Standby).send(&["user=1", "path=/a"]).await, "OK: OK 2/3 MINUTE, OK 1/2 UNKNOWN");
 }
 
-#[tokio::test]
-async fn a_request_has_the_deadline_of_its_sender() {
-    // The store takes 50 ms of the clock of the machine, the limiter waits 100 ms.
-    let slow = Limiter::builder().slow(Duration::from_millis(50)).on_error(OnError::Closed);
+/// The decisions of one file on a store that takes a time of the clock of the machine. The limiter waits 100 ms.
+fn slow(delay: Duration, yaml: &str) -> (RateLimits, TempDir) {
+    let slow = Limiter::builder().slow(delay).on_error(OnError::Closed).receipt_secret([7; 32]);
     let limiter = slow.report_limits(true).build().expect("valid");
     let directory = tempfile::tempdir().expect("a directory");
-    fs::write(directory.path().join("a.yaml"), PLAIN).expect("a file");
+    fs::write(directory.path().join("a.yaml"), yaml).expect("a file");
     let config = Arc::new(EnvoyConfig::load(vec![directory.path().to_path_buf()], &limiter).expect("rules"));
     let service = Arc::new(DecisionService::new(limiter, ServicePolicy::default()));
-    let limits = RateLimits { service, config, held: HeldHits::default() };
+    (RateLimits { service, config, held: HeldHits::default() }, directory)
+}
+
+#[tokio::test]
+async fn a_request_has_the_deadline_of_its_sender() {
+    let (limits, _directory) = slow(Duration::from_millis(50), PLAIN);
     let (request, short) = (request("d", &["user=1", "path=/a"]), Duration::from_millis(17));
     assert_eq!(text_of(&limits.answer(&request, Some(short)).await.expect("closed")), "OVER: OVER, OVER");
     assert_eq!(text_of(&limits.answer(&request, Some(Duration::ZERO)).await.expect("closed")), "OVER: OVER, OVER");
     assert!(text_of(&limits.answer(&request, None).await.expect("decided")).starts_with("OK: OK 2/3"));
     let long = Some(Duration::from_secs(5));
     assert!(text_of(&limits.answer(&request, long).await.expect("decided")).starts_with("OK: OK 1/3"));
+}
+
+#[tokio::test]
+async fn a_dropped_request_charges_and_gives_back() {
+    let yaml = "domain: d\ndescriptors: [{key: tokens, rate_limit: {limit: 100/h, postpaid: true}}, \
+        {key: user, rate_limit: {limit: 10/h, refunds: true}}]";
+    let (limits, _directory) = slow(Duration::from_millis(30), yaml);
+    let send = async |descriptors: &[&str]| {
+        text_of(&limits.answer(&request("d", descriptors), None).await.expect("an answer"))
+    };
+    assert_eq!(send(&["user=1 6"]).await, "OK: OK 4/10 HOUR");
+    let (short, changes) = (Duration::from_millis(5), request("d", &["tokens=1 40", "user=1 -4"]));
+    let dropped = tokio::time::timeout(short, limits.answer(&changes, Some(short))).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(send(&["tokens=1 0", "user=1 0"]).await, "OK: OK 60/100 HOUR, OK 8/10 HOUR");
+}
+
+#[tokio::test]
+async fn what_could_not_be_given_back_is_given_back_later() {
+    // The store takes longer than the limiter waits, for a settlement too.
+    let yaml = "domain: d\ndescriptors: [{key: user, rate_limit: {limit: 10/h, refunds: true}}]";
+    let (limits, _directory) = slow(Duration::from_millis(150), yaml);
+    let key = || HeldKey { rule: "d.user".into(), values: ["1".into()].into() };
+    let (quick, _other) = slow(Duration::ZERO, yaml);
+    quick.answer(&request("d", &["user=1 6"]), None).await.expect("an answer");
+    let (end, hits) = quick.held.take(&key(), Instant::now()).expect("held");
+    limits.held.put_back(key(), end, hits.clone());
+    let status = limits.answer(&request("d", &["user=1 -4"]), None).await.expect_err("the store is too slow");
+    assert_eq!(status.code(), GrpcCode::Unavailable, "{status:?}");
+    assert_eq!(limits.held.take(&key(), Instant::now()), Some((end, hits)));
 }
 
 #[tokio::test]
