@@ -20,6 +20,9 @@ use crate::service::{
 /// The most descriptors of a request, as many as a decision has limits.
 const MAX_DESCRIPTORS: usize = 128;
 
+/// The least time of a step, also where the request has none left.
+const MIN_DEADLINE: Duration = Duration::from_millis(1);
+
 /// The decisions about requests of Envoy.
 #[derive(Debug)]
 pub(super) struct RateLimits {
@@ -115,7 +118,7 @@ impl Drop for EnteredSlots<'_> {
 }
 
 impl RateLimits {
-    /// Answers a request, whose sender waits for `deadline`.
+    /// Answers a request, whose sender waits until `end`.
     ///
     /// # Errors
     /// The request is wrong, or the limiter could not decide and the policy is to raise that.
@@ -125,25 +128,25 @@ impl RateLimits {
     pub(super) async fn answer(
         &self,
         request: &RateLimitRequest,
-        deadline: Option<Duration>,
+        end: Option<Instant>,
     ) -> Result<RateLimitResponse, Status> {
         check(request)?;
         let domains = self.config.domains();
-        let matched = self.match_descriptors(&domains, request, deadline)?;
+        let matched = self.match_descriptors(&domains, request)?;
         let mut outcomes = Outcomes::default();
         let changes = self.begin_changes(&matched);
-        let mut entered = self.enter(&matched, &mut outcomes).await?;
+        let mut entered = self.enter(&matched, end, &mut outcomes).await?;
         let is_entered = outcomes.answers.values().all(Answer::is_allowed);
         let together: Vec<_> = matched.iter().filter(|matched| matched.action == Action::Together).collect();
         let decided = async {
             if together.is_empty() || !is_entered {
                 return Ok(None);
             }
-            let calls: Vec<_> = together.iter().map(|matched| matched.call.clone()).collect();
+            let calls: Vec<_> = together.iter().map(|matched| matched.call_until(end)).collect();
             self.service.check_together(&calls).await.map(Some)
         };
         let alone = matched.iter().filter(|matched| matched.action.is_alone());
-        let alone = join_all(alone.map(|matched| async { (matched.index, self.decide_alone(matched).await) }));
+        let alone = join_all(alone.map(|matched| async { (matched.index, self.decide_alone(matched, end).await) }));
         let changes = join_all(changes.into_iter().map(|(index, change)| async move { (index, end_of(change).await) }));
         let (decided, alone, changes) = join3(decided, alone, changes).await;
         outcomes.together = decided.map_err(|problem| status_of(&problem))?;
@@ -165,7 +168,6 @@ impl RateLimits {
         &self,
         domains: &'t EnvoyDomains,
         request: &'r RateLimitRequest,
-        deadline: Option<Duration>,
     ) -> Result<Vec<Matched<'t, 'r>>, Status> {
         let found = request.descriptors.iter().map(|descriptor| {
             let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
@@ -189,7 +191,7 @@ impl RateLimits {
             // A slot is entered and given back as a whole, whatever the hits.
             let cost = if holds_slots(in_force) { 1 } else { addend.hits };
             let need = if in_force.is_postpaid() { 1 } else { cost };
-            let call = Call { cost, deadline, ..Call::new(target) };
+            let call = Call { cost, ..Call::new(target) };
             let is_off = in_force.mode() == Mode::Off;
             matched.push(Matched { index, rule, values, call, action, need, is_off });
         }
@@ -197,10 +199,15 @@ impl RateLimits {
     }
 
     /// Takes the slots of the descriptors, until one of them has none.
-    async fn enter(&self, matched: &[Matched<'_, '_>], outcomes: &mut Outcomes) -> Result<EnteredSlots<'_>, Status> {
+    async fn enter(
+        &self,
+        matched: &[Matched<'_, '_>],
+        end: Option<Instant>,
+        outcomes: &mut Outcomes,
+    ) -> Result<EnteredSlots<'_>, Status> {
         let mut entered = EnteredSlots { service: &self.service, slots: Vec::new() };
         for matched in matched.iter().filter(|matched| matched.action == Action::Enter) {
-            let answer = self.service.enter(&matched.call, matched.rule.hold()).await;
+            let answer = self.service.enter(&matched.call_until(end), matched.rule.hold()).await;
             let answer = answer.map_err(|problem| status_of(&problem))?;
             entered.slots.extend(answer.slot().map(|slot| (matched.index, Arc::clone(&slot.id))));
             let is_allowed = answer.is_allowed();
@@ -212,11 +219,11 @@ impl RateLimits {
         Ok(entered)
     }
 
-    async fn decide_alone(&self, matched: &Matched<'_, '_>) -> Result<Answer, Problem> {
-        let Matched { call, action, .. } = matched;
-        match action {
-            Action::Look => self.service.peek(call).await,
-            _ => self.service.check_together(std::slice::from_ref(call)).await,
+    async fn decide_alone(&self, matched: &Matched<'_, '_>, end: Option<Instant>) -> Result<Answer, Problem> {
+        let call = matched.call_until(end);
+        match matched.action {
+            Action::Look => self.service.peek(&call).await,
+            _ => self.service.check_together(&[call]).await,
         }
     }
 
@@ -323,7 +330,13 @@ async fn end_of(change: JoinHandle<Result<Option<Usage>, Problem>>) -> Result<Op
     }
 }
 
-impl Matched<'_, '_> {
+impl<'r> Matched<'_, 'r> {
+    /// Its call, with the time that is left until the end of the request.
+    fn call_until(&self, end: Option<Instant>) -> Call<'r> {
+        let left = |end: Instant| end.saturating_duration_since(Instant::now()).max(MIN_DEADLINE);
+        Call { deadline: end.map(left), ..self.call.clone() }
+    }
+
     fn held_key(&self) -> HeldKey {
         HeldKey { rule: self.rule.name().into(), values: self.values.iter().map(|value| Box::from(*value)).collect() }
     }

@@ -76,6 +76,7 @@ pub(crate) async fn serve_connection(
 
 impl GrpcService {
     async fn call(self, request: Request<Incoming>) -> Response<Body> {
+        let began = Instant::now();
         let path = request.uri().path();
         let is_health = path == CHECK || path == WATCH;
         if !is_health && !self.permits(request.headers()) {
@@ -86,7 +87,8 @@ impl GrpcService {
         let mut response = match path {
             SHOULD_RATE_LIMIT => {
                 let deadline = deadline_of(request.headers());
-                self.in_time(deadline, grpc().unary(ShouldRateLimit { service: self.clone(), deadline }, request)).await
+                let end = deadline.and_then(|deadline| began.checked_add(deadline));
+                self.in_time(deadline, grpc().unary(ShouldRateLimit { service: self.clone(), began, end }, request)).await
             }
             CHECK => {
                 let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -123,7 +125,10 @@ fn grpc() -> Grpc<ProstCodec<RateLimitResponse, RateLimitRequest>> {
 /// A call of `ShouldRateLimit`.
 struct ShouldRateLimit {
     service: GrpcService,
-    deadline: Option<Duration>,
+    /// Its head had arrived.
+    began: Instant,
+    /// Its sender waits until then. `None` without a bound.
+    end: Option<Instant>,
 }
 
 impl UnaryService<RateLimitRequest> for ShouldRateLimit {
@@ -131,9 +136,9 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     type Future = BoxFuture<tonic::Response<RateLimitResponse>, Status>;
 
     fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
-        let (service, deadline, began) = (self.service.clone(), self.deadline, Instant::now());
+        let (service, began, end) = (self.service.clone(), self.began, self.end);
         Box::pin(async move {
-            let answer = service.limits.answer(request.get_ref(), deadline).await;
+            let answer = service.limits.answer(request.get_ref(), end).await;
             service.reports.record(0, outcome_of(&answer), began.elapsed());
             if let Err(status) = &answer {
                 service.reports.refused(0, status.code().description());

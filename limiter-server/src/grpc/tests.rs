@@ -304,11 +304,12 @@ fn slow(delay: Duration, yaml: &str) -> (RateLimits, TempDir) {
 #[tokio::test]
 async fn a_request_has_the_deadline_of_its_sender() {
     let (limits, _directory) = slow(Duration::from_millis(50), PLAIN);
+    let after = |time: Duration| Some(Instant::now() + time);
     let (request, short) = (request("d", &["user=1", "path=/a"]), Duration::from_millis(17));
-    assert_eq!(text_of(&limits.answer(&request, Some(short)).await.expect("closed")), "OVER: OVER, OVER");
-    assert_eq!(text_of(&limits.answer(&request, Some(Duration::ZERO)).await.expect("closed")), "OVER: OVER, OVER");
+    assert_eq!(text_of(&limits.answer(&request, after(short)).await.expect("closed")), "OVER: OVER, OVER");
+    assert_eq!(text_of(&limits.answer(&request, after(Duration::ZERO)).await.expect("closed")), "OVER: OVER, OVER");
     assert!(text_of(&limits.answer(&request, None).await.expect("decided")).starts_with("OK: OK 2/3"));
-    let long = Some(Duration::from_secs(5));
+    let long = after(Duration::from_secs(5));
     assert!(text_of(&limits.answer(&request, long).await.expect("decided")).starts_with("OK: OK 1/3"));
 }
 
@@ -322,7 +323,7 @@ async fn a_dropped_request_charges_and_gives_back() {
     };
     assert_eq!(send(&["user=1 6"]).await, "OK: OK 4/10 HOUR");
     let (short, changes) = (Duration::from_millis(5), request("d", &["tokens=1 40", "user=1 -4"]));
-    let dropped = tokio::time::timeout(short, limits.answer(&changes, Some(short))).await;
+    let dropped = tokio::time::timeout(short, limits.answer(&changes, Some(Instant::now() + short))).await;
     assert!(dropped.is_err(), "{dropped:?}");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(send(&["tokens=1 0", "user=1 0"]).await, "OK: OK 60/100 HOUR, OK 8/10 HOUR");
