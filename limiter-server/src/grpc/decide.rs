@@ -1,7 +1,7 @@
 //! The decision about a request of Envoy: the matching descriptors together, those in shadow mode by themselves.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, join3};
@@ -22,6 +22,9 @@ const MAX_DESCRIPTORS: usize = 128;
 
 /// The least time of a step, also where the request has none left.
 const MIN_DEADLINE: Duration = Duration::from_millis(1);
+
+/// The time in which a failure in shadow mode is logged once.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The decisions about requests of Envoy.
 #[derive(Debug)]
@@ -146,19 +149,24 @@ impl RateLimits {
             self.service.check_together(&calls).await.map(Some)
         };
         let alone = matched.iter().filter(|matched| matched.action.is_alone());
-        let alone = join_all(alone.map(|matched| async { (matched.index, self.decide_alone(matched, end).await) }));
+        let alone = join_all(alone.map(|matched| async move { (matched, self.decide_alone(matched, end).await) }));
         let changes = join_all(changes.into_iter().map(|(index, change)| async move { (index, end_of(change).await) }));
         let (decided, alone, changes) = join3(decided, alone, changes).await;
         outcomes.together = decided.map_err(|problem| status_of(&problem))?;
-        for (index, answer) in alone {
-            outcomes.answers.insert(index, answer.map_err(|problem| status_of(&problem))?);
+        for (matched, answer) in alone {
+            match answer {
+                Ok(answer) => drop(outcomes.answers.insert(matched.index, answer)),
+                // The others have taken their permits, and shadow mode denies nothing.
+                Err(problem) if matched.action == Action::Alone => log_undecided(matched.rule, &problem),
+                Err(problem) => return Err(status_of(&problem)),
+            }
         }
         for (index, usage) in changes {
             outcomes.usages.insert(index, usage.map_err(|problem| status_of(&problem))?);
         }
         if outcomes.denial(&matched).is_none() {
             let slots = std::mem::take(&mut entered.slots);
-            self.hold(&matched, outcomes.together.as_ref(), slots)?;
+            self.hold(&matched, outcomes.together.as_ref(), slots);
         }
         Ok(response(request, &matched, &outcomes))
     }
@@ -244,29 +252,38 @@ impl RateLimits {
         begun.collect()
     }
 
-    /// Holds the hits of an admitted request that a later one may give back.
-    fn hold(
-        &self,
-        matched: &[Matched<'_, '_>],
-        together: Option<&Answer>,
-        slots: Vec<(usize, Arc<str>)>,
-    ) -> Result<(), Status> {
+    /// Holds the hits of an admitted request that a later one may give back. What has no receipt cannot be given back.
+    fn hold(&self, matched: &[Matched<'_, '_>], together: Option<&Answer>, slots: Vec<(usize, Arc<str>)>) {
         let now = Instant::now();
         for (index, slot) in slots {
             if let Some(matched) = matched.iter().find(|matched| matched.index == index) {
                 self.held.hold(matched.held_key(), Hits::Slot(slot), matched.rule.hold(), now);
             }
         }
-        let Some(answer) = together else { return Ok(()) };
+        let Some(answer) = together else { return };
         let refundable = |matched: &&Matched<'_, '_>| {
             matched.action == Action::Together && matched.rule.has_refunds() && matched.call.cost > 0
         };
-        for matched in matched.iter().filter(refundable) {
-            let receipt = self.service.receipt(&matched.call, answer).map_err(|problem| status_of(&problem))?;
-            let hits = Hits::Permits { receipt: receipt.into(), cost: matched.call.cost };
-            self.held.hold(matched.held_key(), hits, matched.rule.hold(), now);
+        let refundable: Vec<_> = matched.iter().filter(refundable).collect();
+        for (place, matched) in refundable.iter().enumerate() {
+            let is_same = |other: &&&Matched<'_, '_>| other.held_key() == matched.held_key();
+            if refundable[..place].iter().any(|other| is_same(&other)) {
+                continue;
+            }
+            // One receipt is of all descriptors with this key, which take the most that one of them has.
+            let costs = refundable.iter().filter(is_same).map(|other| other.call.cost);
+            let cost = costs.max().unwrap_or(matched.call.cost);
+            match self.service.receipt(&matched.call, answer) {
+                Ok(receipt) => {
+                    let hits = Hits::Permits { receipt: receipt.into(), cost };
+                    self.held.hold(matched.held_key(), hits, matched.rule.hold(), now);
+                }
+                Err(problem) => {
+                    let rule = matched.rule.name();
+                    tracing::debug!(rule, "hits cannot be given back later: {}", problem.detail());
+                }
+            }
         }
-        Ok(())
     }
 }
 
@@ -525,6 +542,19 @@ fn limits_of_each<'a>(limits: &[LimitAnswer<'a>], together: &[&Matched<'_, '_>])
         }
     });
     each.collect()
+}
+
+/// Logs that a descriptor in shadow mode was not decided, once a minute at most.
+fn log_undecided(rule: &EnvoyRule, problem: &Problem) {
+    static LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
+    let now = Instant::now();
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {
+        *logged = Some(now);
+        drop(logged);
+        let (rule, problem) = (rule.name(), problem.detail());
+        tracing::warn!(rule, problem, "a descriptor in shadow mode was not decided; this is logged once a minute");
+    }
 }
 
 /// The status of gRPC for a problem.

@@ -88,7 +88,8 @@ impl GrpcService {
             SHOULD_RATE_LIMIT => {
                 let deadline = deadline_of(request.headers());
                 let end = deadline.and_then(|deadline| began.checked_add(deadline));
-                self.in_time(deadline, grpc().unary(ShouldRateLimit { service: self.clone(), began, end }, request)).await
+                self.in_time(deadline, grpc().unary(ShouldRateLimit { service: self.clone(), began, end }, request))
+                    .await
             }
             CHECK => {
                 let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE_BYTES);

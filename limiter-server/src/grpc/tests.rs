@@ -227,6 +227,48 @@ async fn negative_hits_give_permits_back() {
 }
 
 #[tokio::test]
+async fn descriptors_of_one_key_are_admitted_and_given_back_together() {
+    let limits = Limits::new(
+        "domain: d\ndescriptors: [{key: user, rate_limit: {limit: 10/min, refunds: true}}, {key: off, rate_limit: {limit: 1/s, refunds: true}}]",
+    );
+    assert_eq!(
+        limits.send(&["user=1 2", "user=1 3", "user=2"]).await,
+        "OK: OK 7/10 MINUTE, OK 7/10 MINUTE, OK 9/10 MINUTE"
+    );
+    assert_eq!(limits.send(&["user=1 -2"]).await, "OK: OK 9/10 MINUTE");
+    assert_eq!(limits.send(&["user=1 -2"]).await, "OK: OK");
+    // What a mode or a policy admits takes nothing, and so gives nothing back.
+    limits
+        .limits
+        .service
+        .limiter()
+        .set_rules(
+            "[rules.\"d.off\"]\nmode = \"off\"\n[[rules.\"d.off\".override]]\nmatch = { off = \"9\" }\nmode = \"deny\""
+                .parse()
+                .expect("rules"),
+        )
+        .expect("rules");
+    assert_eq!(limits.send(&["off=1", "user=2"]).await, "OK: OK unlimited, OK 8/10 MINUTE");
+    assert_eq!(limits.send(&["off=1 -1"]).await, "OK: OK");
+    let open = Limits::of(
+        Limiter::builder().failing(ErrorKind::Unavailable).on_error(OnError::Open),
+        "domain: d\ndescriptors: [{key: user, rate_limit: {limit: 10/min, refunds: true}}]",
+    );
+    assert_eq!(open.send(&["user=1", "user=1"]).await, "OK: OK, OK");
+}
+
+#[tokio::test]
+async fn a_failure_in_shadow_mode_fails_no_request() {
+    let text = "domain: d\ndescriptors: [{key: shadow, shadow_mode: true, rate_limit: {limit: 1/s}}, {key: open, rate_limit: {unlimited: true}}]";
+    let limits = Limits::of(Limiter::builder().failing(ErrorKind::Unavailable).on_error(OnError::Raise), text);
+    assert_eq!(limits.send(&["shadow=1", "open=1"]).await, "OK: OK, OK unlimited");
+    // An enforced key of the rule neither: the others may have taken their permits.
+    let rule = "[[rules.\"d.shadow\".override]]\nmatch = { shadow = \"2\" }\nmode = \"enforce\"";
+    limits.limits.service.limiter().set_rules(rule.parse().expect("rules")).expect("rules");
+    assert_eq!(limits.send(&["shadow=2", "open=1"]).await, "OK: OK, OK unlimited");
+}
+
+#[tokio::test]
 async fn calls_at_once_are_bounded_and_given_back() {
     let limits = Limits::new(
         "domain: d\ndescriptors: [{key: erp, rate_limit: {limit: 2 concurrent, hold: 10s}}, {key: user, rate_limit: {limit: 2/min}}]",
@@ -377,7 +419,8 @@ descriptors:
 ",
     );
     assert_eq!(limits.send(&["open=42", "shadow=42"]).await, "OK: OK unlimited, OK 0/1 SECOND");
-    let deny = |rule: &str| format!("[[rules.\"d.{rule}\".override]]\nmatch = {{ {rule} = \"42\" }}\nmode = \"deny\"\n");
+    let deny =
+        |rule: &str| format!("[[rules.\"d.{rule}\".override]]\nmatch = {{ {rule} = \"42\" }}\nmode = \"deny\"\n");
     let rules = deny("open") + &deny("shadow");
     limits.limits.service.limiter().set_rules(rules.parse().expect("rules")).expect("rules");
     // Another key is as before.
