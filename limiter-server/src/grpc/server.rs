@@ -80,6 +80,7 @@ impl GrpcService {
         let path = request.uri().path();
         let is_health = path == CHECK || path == WATCH;
         if !is_health && !self.permits(request.headers()) {
+            self.reports.record(0, Outcome::Invalid, began.elapsed());
             self.reports.refused(0, Code::Unauthenticated.description());
             return Status::unauthenticated("`authorization` must be `Bearer` and the token of this server")
                 .into_http();
@@ -88,12 +89,17 @@ impl GrpcService {
             SHOULD_RATE_LIMIT => {
                 let deadline = deadline_of(request.headers());
                 let end = deadline.and_then(|deadline| began.checked_add(deadline));
-                self.in_time(deadline, grpc().unary(ShouldRateLimit { service: self.clone(), began, end }, request))
-                    .await
+                let mut grpc = grpc();
+                let answer = grpc.unary(ShouldRateLimit { service: self.clone(), began, end }, request);
+                in_time(deadline, answer).await.unwrap_or_else(|late| {
+                    self.reports.record(0, Outcome::Failed, began.elapsed());
+                    self.reports.refused(0, late.code().description());
+                    late.into_http()
+                })
             }
             CHECK => {
                 let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-                self.in_time(None, grpc.unary(HealthCheck(self.clone()), request)).await
+                in_time(None, grpc.unary(HealthCheck(self.clone()), request)).await.unwrap_or_else(Status::into_http)
             }
             WATCH => {
                 let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -104,19 +110,18 @@ impl GrpcService {
         name_too_large(response.headers_mut());
         response
     }
+}
 
-    /// Bounds the time of a request whose body may never end, and of one whose sender has gone.
-    async fn in_time(
-        &self,
-        deadline: Option<Duration>,
-        answer: impl Future<Output = Response<Body>>,
-    ) -> Response<Body> {
-        let time = deadline.map_or(REQUEST_TIME, |deadline| deadline.saturating_add(WAY_BACK).min(REQUEST_TIME));
-        match timeout(time, answer).await {
-            Ok(response) => response,
-            Err(_) => Status::deadline_exceeded("the request was not complete in time").into_http(),
-        }
-    }
+/// Bounds the time of a request whose body may never end, and of one whose sender has gone.
+///
+/// # Errors
+/// The time has passed.
+async fn in_time(
+    deadline: Option<Duration>,
+    answer: impl Future<Output = Response<Body>>,
+) -> Result<Response<Body>, Status> {
+    let time = deadline.map_or(REQUEST_TIME, |deadline| deadline.saturating_add(WAY_BACK).min(REQUEST_TIME));
+    timeout(time, answer).await.map_err(|_| Status::deadline_exceeded("the request was not complete in time"))
 }
 
 fn grpc() -> Grpc<ProstCodec<RateLimitResponse, RateLimitRequest>> {

@@ -129,6 +129,23 @@ async fn a_call_is_counted_by_its_outcome() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_without_the_token_and_one_that_takes_too_long_are_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let is_token: IsToken = Arc::new(|sent| sent == b"secret");
+    let (_server, stream) = metrics::with_local_recorder(&recorder, || serve(PLAIN, Some(is_token)));
+    let mut client = Client::new(stream).await;
+    assert_eq!(client.limit(&request("d", &["user=1"])).await.status, GrpcCode::Unauthenticated);
+    let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
+    let reply = client.send(LIMIT, &[("authorization", "Bearer secret")], BodyExt::boxed(never)).await;
+    assert_eq!(reply.expect("an answer").status, GrpcCode::DeadlineExceeded);
+    let shown = recorder.handle().render();
+    for (outcome, number) in [("ok", 0), ("denied", 0), ("invalid", 1), ("failed", 1)] {
+        let labels = format!(r#"protocol="grpc",command="ShouldRateLimit",outcome="{outcome}""#);
+        assert!(shown.contains(&format!("limiter_server_requests_total{{{labels}}} {number}\n")), "{shown}");
+    }
+}
+
 #[tokio::test]
 async fn a_call_is_answered_and_unknown_fields_are_skipped() {
     let (_server, mut client) = connect(PLAIN).await;
