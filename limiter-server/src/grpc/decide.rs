@@ -236,7 +236,7 @@ impl RateLimits {
     }
 
     /// Begins the charges and the returns, which end whether their request does or not: what they count has happened.
-    fn begin_changes(&self, matched: &[Matched<'_, '_>]) -> Vec<(usize, JoinHandle<Result<Option<Usage>, Problem>>)> {
+    fn begin_changes(&self, matched: &[Matched<'_, '_>]) -> Vec<(usize, JoinHandle<ChangeResult>)> {
         let changes = matched.iter().filter(|matched| matches!(matched.action, Action::Charge | Action::GiveBack));
         let begun = changes.map(|matched| {
             let change = Change {
@@ -295,18 +295,21 @@ struct Change {
     cost: u32,
 }
 
+/// The usage after a change. `None` if nothing was given back.
+type ChangeResult = Result<Option<Usage>, Problem>;
+
 impl Change {
     fn call(&self) -> Call<'_> {
         let values = Values::InOrder(self.key.values.iter().map(|value| Value::from(&**value)).collect());
         Call { cost: self.cost, ..Call::new(Target::Rule { name: (&*self.key.rule).into(), values }) }
     }
 
-    async fn charge(self) -> Result<Option<Usage>, Problem> {
+    async fn charge(self) -> ChangeResult {
         self.service.charge(&self.call()).await.map(Some)
     }
 
     /// Gives hits back, those of the oldest request first. Nothing is given back that no request holds.
-    async fn give_back(self) -> Result<Option<Usage>, Problem> {
+    async fn give_back(self) -> ChangeResult {
         let (mut hits, mut usage) = (self.cost, None);
         while hits > 0 {
             let Some((end, held)) = self.held.take(&self.key, Instant::now()) else { break };
@@ -336,7 +339,7 @@ impl Change {
 }
 
 /// Waits for the end of a change.
-async fn end_of(change: JoinHandle<Result<Option<Usage>, Problem>>) -> Result<Option<Usage>, Problem> {
+async fn end_of(change: JoinHandle<ChangeResult>) -> ChangeResult {
     match change.await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {

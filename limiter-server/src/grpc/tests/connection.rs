@@ -24,7 +24,7 @@ struct GrpcServer {
     serving: watch::Sender<bool>,
     close: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
-    _limits: TempDir,
+    _directory: TempDir,
 }
 
 /// A client of it.
@@ -38,11 +38,11 @@ struct Reply {
 }
 
 fn serve(yaml: &str, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
-    let Limits { limits, _directory, .. } = Limits::new(yaml);
-    serve_limits(limits, _directory, is_token)
+    let Limits { limits, _directory: directory, .. } = Limits::new(yaml);
+    serve_limits(limits, directory, is_token)
 }
 
-fn serve_limits(limits: RateLimits, _limits: TempDir, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
+fn serve_limits(limits: RateLimits, directory: TempDir, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
     let (serving, watched) = watch::channel(true);
     let service = GrpcService::new(limits.service, limits.config, is_token, watched);
     let (client, server) = tokio::io::duplex(1 << 20);
@@ -50,7 +50,7 @@ fn serve_limits(limits: RateLimits, _limits: TempDir, is_token: Option<IsToken>)
     let task = tokio::spawn(serve_connection(service, server, async {
         let _ = closed.await;
     }));
-    (GrpcServer { serving, close: Some(close), task, _limits }, client)
+    (GrpcServer { serving, close: Some(close), task, _directory: directory }, client)
 }
 
 async fn connect(yaml: &str) -> (GrpcServer, Client) {
