@@ -49,7 +49,10 @@ impl EnvoyDomains {
         let mut domains = Self::default();
         for ReadFile { path, text } in files {
             match Domain::read(Arc::clone(&path), &text) {
-                Ok(domain) => mistakes.extend(domains.add(domain, path)),
+                Ok(domain) => {
+                    mistakes.extend(without_limits(&domain, &path));
+                    mistakes.extend(domains.add(domain, path));
+                }
                 Err(of_file) => mistakes.extend(of_file),
             }
         }
@@ -148,6 +151,14 @@ impl EnvoyDomains {
     }
 }
 
+/// The mistake of a domain without a limit: it would admit all, as a file does that is seen while it is written.
+fn without_limits(domain: &Domain, path: &Arc<Path>) -> Option<Mistake> {
+    let name = &domain.name;
+    let message =
+        || format!("a domain must have limits, got none in `{name}`: write a `rate_limit`, also `unlimited: true`");
+    domain.rules.is_empty().then(|| Mistake::at(Arc::clone(path), domain.place, message()))
+}
+
 /// The configuration in force, which changes with its files.
 #[derive(Debug, Default)]
 pub(crate) struct EnvoyConfig {
@@ -194,7 +205,7 @@ impl EnvoyConfig {
         self.lock().mistakes.clone()
     }
 
-    /// Reads the files again if they have changed. With a mistake the last good rules stay. It reads files, so it may block.
+    /// Reads the files again if they have changed, or have mistakes: those may end without a change. With a mistake the last good rules stay. It reads files, so it may block.
     ///
     /// `read_rules` is called after the limiter has new rules and before requests may find them.
     pub(crate) fn refresh(&self, limiter: &Limiter, read_rules: impl FnOnce()) {
@@ -205,7 +216,9 @@ impl EnvoyConfig {
                 // The same rules are in force already, with others.
                 state.has_retired = self.domains.load().set_rules(limiter, None).is_err();
             }
-            return;
+            if state.mistakes.is_empty() {
+                return;
+            }
         }
         state.seen = seen;
         let changed = EnvoyDomains::read(&self.paths).and_then(|domains| {

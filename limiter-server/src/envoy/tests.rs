@@ -166,6 +166,7 @@ descriptors:
         ),
         ("b.yaml", "domain: b\ndescriptors: [{key: k, rate_limit: {limit: 5/s, burst: 3, algorithm: fixed_window}}]\n"),
         ("c.yml", "domain: b\n"),
+        ("g.yaml", "descriptors: [{key: k}]\ndomain: g\n"),
         ("d.yaml", "descriptors: []\n"),
         ("e.yaml", "domain: [\n"),
         ("f.yaml", ""),
@@ -233,4 +234,48 @@ fn a_changed_file_is_in_force_and_a_broken_one_keeps_the_last_good_one() {
     fs::remove_file(directory.path().join("a.yaml")).expect("a file");
     config.refresh(&limiter, || ());
     assert_eq!((names(), config.mistakes().len()), (vec!["d.two".to_owned()], 1));
+}
+
+#[test]
+fn a_file_without_limits_keeps_the_last_good_ones() {
+    let text = "domain: d\ndescriptors:\n- {key: one, rate_limit: {limit: 5/s}}\n";
+    let (directory, paths) = files(&[("a.yaml", text)]);
+    let limiter = Limiter::memory();
+    let config = EnvoyConfig::load(paths.clone(), &limiter).expect("rules");
+    // As it is in the middle of a write.
+    for begun in ["domain: d\n", "domain: d\ndescriptors:\n- {key: one}\n"] {
+        fs::write(directory.path().join("a.yaml"), begun).expect("a file");
+        config.refresh(&limiter, || ());
+        let mistakes = config.mistakes();
+        assert_eq!(mistakes.len(), 1, "{mistakes:#?}");
+        assert!(
+            mistakes[0].to_string().contains("a.yaml:1:9: a domain must have limits, got none in `d`"),
+            "{mistakes:#?}"
+        );
+        assert!(found(&config.domains(), "d", "one=1").is_some());
+        assert_eq!(limiter.rules().len(), 1);
+        EnvoyConfig::load(paths.clone(), &Limiter::memory()).expect_err("a start");
+    }
+    fs::write(directory.path().join("a.yaml"), text).expect("a file");
+    config.refresh(&limiter, || ());
+    assert_eq!(config.mistakes(), []);
+}
+
+#[test]
+fn a_mistake_ends_without_a_change_of_a_file() {
+    let text = |key: &str| format!("domain: d\ndescriptors: [{{key: {key}, rate_limit: {{limit: 5/s}}}}]\n");
+    let (directory, paths) = files(&[("a.yaml", &text("one"))]);
+    let limiter = Limiter::memory();
+    let config = EnvoyConfig::load(paths, &limiter).expect("rules");
+    // A rule of a higher level has another key.
+    limiter
+        .set_rules("[rules.\"d.two\"]\nkey = \"other:{id}\"\nlimit = \"1/s\"".parse().expect("rules"))
+        .expect("rules");
+    fs::write(directory.path().join("a.yaml"), text("two") + "# longer\n").expect("a file");
+    config.refresh(&limiter, || ());
+    assert_eq!(config.mistakes().len(), 1);
+    limiter.set_rules(RuleSet::new()).expect("rules");
+    config.refresh(&limiter, || ());
+    assert_eq!(config.mistakes(), []);
+    assert!(found(&config.domains(), "d", "two=1").is_some());
 }

@@ -1,11 +1,12 @@
 //! The decision about a request of Envoy: the matching descriptors together, those in shadow mode by themselves.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join, join_all};
-use rate_limited::{Mode, Source, Usage};
+use futures_util::future::{join_all, join3};
+use rate_limited::{ErrorKind, Limit, Mode, Source, Usage};
+use tokio::task::JoinHandle;
 use tonic::Status;
 
 use super::held::{HeldHits, HeldKey, Hits};
@@ -18,6 +19,12 @@ use crate::service::{
 
 /// The most descriptors of a request, as many as a decision has limits.
 const MAX_DESCRIPTORS: usize = 128;
+
+/// The least time of a step, also where the request has none left.
+const MIN_DEADLINE: Duration = Duration::from_millis(1);
+
+/// The time in which a failure in shadow mode is logged once.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The decisions about requests of Envoy.
 #[derive(Debug)]
@@ -37,12 +44,14 @@ struct Matched<'t, 'r> {
     action: Action,
     /// The permits that must be free for it.
     need: u32,
+    /// Its rule is off, for keys without an override.
+    is_off: bool,
 }
 
 /// What a descriptor does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// Its rule is off.
+    /// Its rule is off, for all keys.
     Off,
     /// It is decided with others, all or nothing.
     Together,
@@ -77,10 +86,23 @@ struct Outcomes {
     usages: BTreeMap<usize, Option<Usage>>,
 }
 
-/// An outcome of one descriptor.
-enum DescriptorOutcome {
-    Answer(Box<Answer>),
-    Usage(Option<Usage>),
+impl Outcomes {
+    /// The denial of the request, if there is one: that of slots, else of those decided alone, else of those decided together.
+    fn denial(&self, matched: &[Matched<'_, '_>]) -> Option<&Answer> {
+        // A look denies nothing. Shadow mode neither: an override of the key has denied.
+        let by = |action: Action| {
+            let indices = matched.iter().filter(move |matched| matched.action == action).map(|matched| matched.index);
+            indices.filter_map(|index| self.answers.get(&index)).find(|answer| !answer.is_allowed())
+        };
+        let together = || self.together.as_ref().filter(|answer| !answer.is_allowed());
+        by(Action::Enter).or_else(|| by(Action::Alone)).or_else(together)
+    }
+
+    /// Returns whether one of those decided together, with this status, was allowed by its mode: no limit has decided.
+    fn is_allowed_by_mode(&self, status: &DescriptorStatus) -> bool {
+        let is_decided = self.together.as_ref().is_some_and(|answer| answer.source() != Source::Policy);
+        is_decided && status.code == i32::from(Code::Ok) && status.duration_until_reset.is_none()
+    }
 }
 
 /// The slots of a request that is not admitted yet. They are free when it is dropped.
@@ -99,45 +121,52 @@ impl Drop for EnteredSlots<'_> {
 }
 
 impl RateLimits {
-    /// Answers a request, whose sender waits for `deadline`.
+    /// Answers a request, whose sender waits until `end`.
     ///
     /// # Errors
     /// The request is wrong, or the limiter could not decide and the policy is to raise that.
     ///
     /// # Cancel safety
-    /// Permits may have been taken. Slots are free.
+    /// Permits may have been taken. Slots are free. Charges and returns end nevertheless.
     pub(super) async fn answer(
         &self,
         request: &RateLimitRequest,
-        deadline: Option<Duration>,
+        end: Option<Instant>,
     ) -> Result<RateLimitResponse, Status> {
         check(request)?;
         let domains = self.config.domains();
-        let matched = self.match_descriptors(&domains, request, deadline)?;
+        let matched = self.match_descriptors(&domains, request)?;
         let mut outcomes = Outcomes::default();
-        let mut entered = self.enter(&matched, &mut outcomes).await?;
+        let changes = self.begin_changes(&matched);
+        let mut entered = self.enter(&matched, end, &mut outcomes).await?;
         let is_entered = outcomes.answers.values().all(Answer::is_allowed);
         let together: Vec<_> = matched.iter().filter(|matched| matched.action == Action::Together).collect();
         let decided = async {
             if together.is_empty() || !is_entered {
                 return Ok(None);
             }
-            let calls: Vec<_> = together.iter().map(|matched| matched.call.clone()).collect();
+            let calls: Vec<_> = together.iter().map(|matched| matched.call_until(end)).collect();
             self.service.check_together(&calls).await.map(Some)
         };
         let alone = matched.iter().filter(|matched| matched.action.is_alone());
-        let alone = join_all(alone.map(|matched| async { (matched.index, self.decide_alone(matched).await) }));
-        let (decided, alone) = join(decided, alone).await;
+        let alone = join_all(alone.map(|matched| async move { (matched, self.decide_alone(matched, end).await) }));
+        let changes = join_all(changes.into_iter().map(|(index, change)| async move { (index, end_of(change).await) }));
+        let (decided, alone, changes) = join3(decided, alone, changes).await;
         outcomes.together = decided.map_err(|problem| status_of(&problem))?;
-        for (index, outcome) in alone {
-            match outcome.map_err(|problem| status_of(&problem))? {
-                DescriptorOutcome::Answer(answer) => drop(outcomes.answers.insert(index, *answer)),
-                DescriptorOutcome::Usage(usage) => drop(outcomes.usages.insert(index, usage)),
+        for (matched, answer) in alone {
+            match answer {
+                Ok(answer) => drop(outcomes.answers.insert(matched.index, answer)),
+                // The others have taken their permits, and shadow mode denies nothing.
+                Err(problem) if matched.action == Action::Alone => log_undecided(matched.rule, &problem),
+                Err(problem) => return Err(status_of(&problem)),
             }
         }
-        if is_entered && outcomes.together.as_ref().is_none_or(Answer::is_allowed) {
+        for (index, usage) in changes {
+            outcomes.usages.insert(index, usage.map_err(|problem| status_of(&problem))?);
+        }
+        if outcomes.denial(&matched).is_none() {
             let slots = std::mem::take(&mut entered.slots);
-            self.hold(&matched, outcomes.together.as_ref(), slots)?;
+            self.hold(&matched, outcomes.together.as_ref(), slots);
         }
         Ok(response(request, &matched, &outcomes))
     }
@@ -147,7 +176,6 @@ impl RateLimits {
         &self,
         domains: &'t EnvoyDomains,
         request: &'r RateLimitRequest,
-        deadline: Option<Duration>,
     ) -> Result<Vec<Matched<'t, 'r>>, Status> {
         let found = request.descriptors.iter().map(|descriptor| {
             let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
@@ -168,19 +196,26 @@ impl RateLimits {
                 .map_err(|message| Status::invalid_argument(format!("`descriptors[{index}]` {message}")))?;
             let in_order = Values::InOrder(values.iter().map(|value| Value::from(*value)).collect());
             let target = Target::Rule { name: in_force.name().to_owned().into(), values: in_order };
-            let cost = if action == Action::Enter { 1 } else { addend.hits };
+            // A slot is entered and given back as a whole, whatever the hits.
+            let cost = if holds_slots(in_force) { 1 } else { addend.hits };
             let need = if in_force.is_postpaid() { 1 } else { cost };
-            let call = Call { cost, deadline, ..Call::new(target) };
-            matched.push(Matched { index, rule, values, call, action, need });
+            let call = Call { cost, ..Call::new(target) };
+            let is_off = in_force.mode() == Mode::Off;
+            matched.push(Matched { index, rule, values, call, action, need, is_off });
         }
         Ok(matched)
     }
 
     /// Takes the slots of the descriptors, until one of them has none.
-    async fn enter(&self, matched: &[Matched<'_, '_>], outcomes: &mut Outcomes) -> Result<EnteredSlots<'_>, Status> {
+    async fn enter(
+        &self,
+        matched: &[Matched<'_, '_>],
+        end: Option<Instant>,
+        outcomes: &mut Outcomes,
+    ) -> Result<EnteredSlots<'_>, Status> {
         let mut entered = EnteredSlots { service: &self.service, slots: Vec::new() };
         for matched in matched.iter().filter(|matched| matched.action == Action::Enter) {
-            let answer = self.service.enter(&matched.call, matched.rule.hold()).await;
+            let answer = self.service.enter(&matched.call_until(end), matched.rule.hold()).await;
             let answer = answer.map_err(|problem| status_of(&problem))?;
             entered.slots.extend(answer.slot().map(|slot| (matched.index, Arc::clone(&slot.id))));
             let is_allowed = answer.is_allowed();
@@ -192,70 +227,136 @@ impl RateLimits {
         Ok(entered)
     }
 
-    async fn decide_alone(&self, matched: &Matched<'_, '_>) -> Result<DescriptorOutcome, Problem> {
-        let Matched { call, action, .. } = matched;
-        match action {
-            Action::Alone => self
-                .service
-                .check_together(std::slice::from_ref(call))
-                .await
-                .map(|answer| DescriptorOutcome::Answer(Box::new(answer))),
-            Action::Look => self.service.peek(call).await.map(|answer| DescriptorOutcome::Answer(Box::new(answer))),
-            Action::Charge => self.service.charge(call).await.map(|usage| DescriptorOutcome::Usage(Some(usage))),
-            _ => self.give_back(matched).await.map(DescriptorOutcome::Usage),
+    async fn decide_alone(&self, matched: &Matched<'_, '_>, end: Option<Instant>) -> Result<Answer, Problem> {
+        let call = matched.call_until(end);
+        match matched.action {
+            Action::Look => self.service.peek(&call).await,
+            _ => self.service.check_together(&[call]).await,
         }
     }
 
-    /// Gives hits back, those of the oldest request first. Nothing is given back that no request holds.
-    async fn give_back(&self, matched: &Matched<'_, '_>) -> Result<Option<Usage>, Problem> {
-        let (key, mut hits, mut usage) = (matched.held_key(), matched.call.cost, None);
-        while hits > 0 {
-            match self.held.take(&key, Instant::now()) {
-                None => break,
-                Some(Hits::Slot(slot)) => {
-                    hits -= 1;
-                    match self.service.leave(&slot) {
-                        Ok(()) | Err(Problem::EndedSlot) => {}
-                        Err(problem) => return Err(problem),
-                    }
-                }
-                Some(Hits::Permits { receipt, cost }) => {
-                    let back = cost.min(hits);
-                    hits -= back;
-                    usage = Some(self.service.settle(&matched.call, &receipt, cost - back).await?);
-                }
-            }
-        }
-        Ok(usage)
+    /// Begins the charges and the returns, which end whether their request does or not: what they count has happened.
+    fn begin_changes(&self, matched: &[Matched<'_, '_>]) -> Vec<(usize, JoinHandle<ChangeResult>)> {
+        let changes = matched.iter().filter(|matched| matches!(matched.action, Action::Charge | Action::GiveBack));
+        let begun = changes.map(|matched| {
+            let change = Change {
+                service: Arc::clone(&self.service),
+                held: self.held.clone(),
+                key: matched.held_key(),
+                cost: matched.call.cost,
+            };
+            let is_charge = matched.action == Action::Charge;
+            let changed = async move { if is_charge { change.charge().await } else { change.give_back().await } };
+            (matched.index, tokio::spawn(changed))
+        });
+        begun.collect()
     }
 
-    /// Holds the hits of an admitted request that a later one may give back.
-    fn hold(
-        &self,
-        matched: &[Matched<'_, '_>],
-        together: Option<&Answer>,
-        slots: Vec<(usize, Arc<str>)>,
-    ) -> Result<(), Status> {
+    /// Holds the hits of an admitted request that a later one may give back. What has no receipt cannot be given back.
+    fn hold(&self, matched: &[Matched<'_, '_>], together: Option<&Answer>, slots: Vec<(usize, Arc<str>)>) {
         let now = Instant::now();
         for (index, slot) in slots {
             if let Some(matched) = matched.iter().find(|matched| matched.index == index) {
                 self.held.hold(matched.held_key(), Hits::Slot(slot), matched.rule.hold(), now);
             }
         }
-        let Some(answer) = together else { return Ok(()) };
+        let Some(answer) = together else { return };
         let refundable = |matched: &&Matched<'_, '_>| {
             matched.action == Action::Together && matched.rule.has_refunds() && matched.call.cost > 0
         };
-        for matched in matched.iter().filter(refundable) {
-            let receipt = self.service.receipt(&matched.call, answer).map_err(|problem| status_of(&problem))?;
-            let hits = Hits::Permits { receipt: receipt.into(), cost: matched.call.cost };
-            self.held.hold(matched.held_key(), hits, matched.rule.hold(), now);
+        let refundable: Vec<_> = matched.iter().filter(refundable).collect();
+        for (place, matched) in refundable.iter().enumerate() {
+            let is_same = |other: &&&Matched<'_, '_>| other.held_key() == matched.held_key();
+            if refundable[..place].iter().any(|other| is_same(&other)) {
+                continue;
+            }
+            // One receipt is of all descriptors with this key, which take the most that one of them has.
+            let costs = refundable.iter().filter(is_same).map(|other| other.call.cost);
+            let cost = costs.max().unwrap_or(matched.call.cost);
+            match self.service.receipt(&matched.call, answer) {
+                Ok(receipt) => {
+                    let hits = Hits::Permits { receipt: receipt.into(), cost };
+                    self.held.hold(matched.held_key(), hits, matched.rule.hold(), now);
+                }
+                Err(problem) => {
+                    let rule = matched.rule.name();
+                    tracing::debug!(rule, "hits cannot be given back later: {}", problem.detail());
+                }
+            }
         }
-        Ok(())
     }
 }
 
-impl Matched<'_, '_> {
+/// A charge or a return, apart from its request. It has the deadline of the limiter, as its sender may not wait.
+struct Change {
+    service: Arc<DecisionService>,
+    held: HeldHits,
+    key: HeldKey,
+    cost: u32,
+}
+
+/// The usage after a change. `None` if nothing was given back.
+type ChangeResult = Result<Option<Usage>, Problem>;
+
+impl Change {
+    fn call(&self) -> Call<'_> {
+        let values = Values::InOrder(self.key.values.iter().map(|value| Value::from(&**value)).collect());
+        Call { cost: self.cost, ..Call::new(Target::Rule { name: (&*self.key.rule).into(), values }) }
+    }
+
+    async fn charge(self) -> ChangeResult {
+        self.service.charge(&self.call()).await.map(Some)
+    }
+
+    /// Gives hits back, those of the oldest request first. Nothing is given back that no request holds.
+    async fn give_back(self) -> ChangeResult {
+        let (mut hits, mut usage) = (self.cost, None);
+        while hits > 0 {
+            let Some((end, held)) = self.held.take(&self.key, Instant::now()) else { break };
+            let (back, result) = match &held {
+                Hits::Slot(slot) => (1, self.service.leave(slot).map(|()| None)),
+                Hits::Permits { receipt, cost } => {
+                    let back = hits.min(*cost);
+                    (back, self.service.settle(&self.call(), receipt, cost - back).await.map(Some))
+                }
+            };
+            match result {
+                Ok(of_hits) => usage = of_hits.or(usage),
+                // The slot is free. A return that failed earlier was done after all.
+                Err(Problem::EndedSlot | Problem::UsedReceipt) => {}
+                Err(problem) => {
+                    if problem.class() == ProblemClass::Unavailable {
+                        // A later return gives them back.
+                        self.held.put_back(self.key.clone(), end, held);
+                    }
+                    return Err(problem);
+                }
+            }
+            hits -= back;
+        }
+        Ok(usage)
+    }
+}
+
+/// Waits for the end of a change.
+async fn end_of(change: JoinHandle<ChangeResult>) -> ChangeResult {
+    match change.await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends.
+            Err(_) => Err(Problem::Undecided { kind: ErrorKind::Unavailable }),
+        },
+    }
+}
+
+impl<'r> Matched<'_, 'r> {
+    /// Its call, with the time that is left until the end of the request.
+    fn call_until(&self, end: Option<Instant>) -> Call<'r> {
+        let left = |end: Instant| end.saturating_duration_since(Instant::now()).max(MIN_DEADLINE);
+        Call { deadline: end.map(left), ..self.call.clone() }
+    }
+
     fn held_key(&self) -> HeldKey {
         HeldKey { rule: self.rule.name().into(), values: self.values.iter().map(|value| Box::from(*value)).collect() }
     }
@@ -268,7 +369,7 @@ impl Matched<'_, '_> {
 
 impl Action {
     fn is_alone(self) -> bool {
-        matches!(self, Self::Alone | Self::Look | Self::Charge | Self::GiveBack)
+        matches!(self, Self::Alone | Self::Look)
     }
 }
 
@@ -311,6 +412,11 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
     Ok(())
 }
 
+/// Returns whether the calls of a rule hold slots.
+fn holds_slots(in_force: &CatalogRule) -> bool {
+    in_force.limits().iter().any(Limit::is_concurrent)
+}
+
 /// Returns what a descriptor does under a rule.
 fn action_of(
     descriptor: &RateLimitDescriptor,
@@ -318,14 +424,16 @@ fn action_of(
     rule: &EnvoyRule,
     in_force: &CatalogRule,
 ) -> Result<Action, &'static str> {
-    let holds_slots = in_force.limits().iter().any(rate_limited::Limit::is_concurrent);
+    let holds_slots = holds_slots(in_force);
     let mode = in_force.mode();
-    if mode == Mode::Off {
+    if mode == Mode::Off && !in_force.has_exceptions() {
         return Ok(Action::Off);
     }
     if descriptor.is_negative_hits {
         return if holds_slots || rule.has_refunds() {
             Ok(Action::GiveBack)
+        } else if mode == Mode::Off {
+            Ok(Action::Off)
         } else {
             Err("must have no `is_negative_hits`, got it: write `refunds: true` into its `rate_limit`")
         };
@@ -360,7 +468,7 @@ fn response(request: &RateLimitRequest, matched: &[Matched<'_, '_>], outcomes: &
             if rule.is_quota() && answer.is_shadowed() {
                 violations.push(index);
             }
-        } else if action == Action::Off {
+        } else if action == Action::Off || matched.is_off && outcomes.is_allowed_by_mode(&statuses[index]) {
             let grants_nothing = rule.denied_limit().is_some();
             statuses[index] =
                 if grants_nothing { status::denied_by_mode(rule, Code::Ok) } else { status::unlimited(u32::MAX) };
@@ -369,11 +477,11 @@ fn response(request: &RateLimitRequest, matched: &[Matched<'_, '_>], outcomes: &
             }
         }
     }
-    let of_slots = || matched.iter().filter(|matched| matched.action == Action::Enter);
-    let of_slots = || of_slots().filter_map(|matched| outcomes.answers.get(&matched.index));
-    // A denial comes first: there is at most one.
-    let decisive = of_slots().find(|answer| !answer.is_allowed()).or(outcomes.together.as_ref()).or(of_slots().next());
-    let is_allowed = decisive.is_none_or(Answer::is_allowed);
+    let mut of_slots = matched.iter().filter(|matched| matched.action == Action::Enter);
+    let first_slot = || of_slots.find_map(|matched| outcomes.answers.get(&matched.index));
+    let denial = outcomes.denial(matched);
+    let decisive = denial.or(outcomes.together.as_ref()).or_else(first_slot);
+    let is_allowed = denial.is_none();
     let has_quota = matched.iter().any(|matched| matched.rule.is_quota());
     RateLimitResponse {
         overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),
@@ -437,6 +545,19 @@ fn limits_of_each<'a>(limits: &[LimitAnswer<'a>], together: &[&Matched<'_, '_>])
         }
     });
     each.collect()
+}
+
+/// Logs that a descriptor in shadow mode was not decided, once a minute at most.
+fn log_undecided(rule: &EnvoyRule, problem: &Problem) {
+    static LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
+    let now = Instant::now();
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {
+        *logged = Some(now);
+        drop(logged);
+        let (rule, problem) = (rule.name(), problem.detail());
+        tracing::warn!(rule, problem, "a descriptor in shadow mode was not decided; this is logged once a minute");
+    }
 }
 
 /// The status of gRPC for a problem.

@@ -23,9 +23,9 @@ pub(super) enum Hits {
     Permits { receipt: Box<str>, cost: u32 },
 }
 
-/// The hits that requests hold, in this server.
-#[derive(Debug, Default)]
-pub(super) struct HeldHits(Mutex<Table>);
+/// The hits that requests hold, in this server. A clone is another handle.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeldHits(Arc<Mutex<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -49,15 +49,22 @@ impl HeldHits {
         }
     }
 
-    /// Takes the oldest hits of a descriptor that have not ended.
-    pub(super) fn take(&self, key: &HeldKey, now: Instant) -> Option<Hits> {
+    /// Holds hits again that were taken, as the oldest of their descriptor, until their end.
+    pub(super) fn put_back(&self, key: HeldKey, end: Instant, hits: Hits) {
+        let mut table = self.lock();
+        table.by_key.entry(key).or_default().push_front((end, hits));
+        table.len += 1;
+    }
+
+    /// Takes the oldest hits of a descriptor that have not ended, with their end.
+    pub(super) fn take(&self, key: &HeldKey, now: Instant) -> Option<(Instant, Hits)> {
         let mut table = self.lock();
         let queue = table.by_key.get_mut(key)?;
         let before = queue.len();
         let mut found = None;
         while let Some((end, hits)) = queue.pop_front() {
             if end > now {
-                found = Some(hits);
+                found = Some((end, hits));
                 break;
             }
         }
@@ -97,9 +104,12 @@ mod tests {
         held.hold(key("1"), permits(2), Duration::from_secs(3), now);
         held.hold(key("1"), Hits::Slot("s".into()), Duration::from_secs(3), now);
         let later = now + Duration::from_secs(2);
+        let end = now + Duration::from_secs(3);
         assert_eq!(held.take(&key("2"), later), None);
-        assert_eq!(held.take(&key("1"), later), Some(permits(2)));
-        assert_eq!(held.take(&key("1"), later), Some(Hits::Slot("s".into())));
+        assert_eq!(held.take(&key("1"), later), Some((end, permits(2))));
+        held.put_back(key("1"), end, permits(2));
+        assert_eq!(held.take(&key("1"), later), Some((end, permits(2))));
+        assert_eq!(held.take(&key("1"), later), Some((end, Hits::Slot("s".into()))));
         assert_eq!(held.take(&key("1"), later), None);
         assert_eq!(held.lock().len, 0);
     }

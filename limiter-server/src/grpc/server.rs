@@ -76,9 +76,11 @@ pub(crate) async fn serve_connection(
 
 impl GrpcService {
     async fn call(self, request: Request<Incoming>) -> Response<Body> {
+        let began = Instant::now();
         let path = request.uri().path();
         let is_health = path == CHECK || path == WATCH;
         if !is_health && !self.permits(request.headers()) {
+            self.reports.record(0, Outcome::Invalid, began.elapsed());
             self.reports.refused(0, Code::Unauthenticated.description());
             return Status::unauthenticated("`authorization` must be `Bearer` and the token of this server")
                 .into_http();
@@ -86,11 +88,18 @@ impl GrpcService {
         let mut response = match path {
             SHOULD_RATE_LIMIT => {
                 let deadline = deadline_of(request.headers());
-                self.in_time(deadline, grpc().unary(ShouldRateLimit { service: self.clone(), deadline }, request)).await
+                let end = deadline.and_then(|deadline| began.checked_add(deadline));
+                let mut grpc = grpc();
+                let answer = grpc.unary(ShouldRateLimit { service: self.clone(), began, end }, request);
+                in_time(deadline, answer).await.unwrap_or_else(|late| {
+                    self.reports.record(0, Outcome::Failed, began.elapsed());
+                    self.reports.refused(0, late.code().description());
+                    late.into_http()
+                })
             }
             CHECK => {
                 let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-                self.in_time(None, grpc.unary(HealthCheck(self.clone()), request)).await
+                in_time(None, grpc.unary(HealthCheck(self.clone()), request)).await.unwrap_or_else(Status::into_http)
             }
             WATCH => {
                 let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -101,19 +110,18 @@ impl GrpcService {
         name_too_large(response.headers_mut());
         response
     }
+}
 
-    /// Bounds the time of a request whose body may never end, and of one whose sender has gone.
-    async fn in_time(
-        &self,
-        deadline: Option<Duration>,
-        answer: impl Future<Output = Response<Body>>,
-    ) -> Response<Body> {
-        let time = deadline.map_or(REQUEST_TIME, |deadline| deadline.saturating_add(WAY_BACK).min(REQUEST_TIME));
-        match timeout(time, answer).await {
-            Ok(response) => response,
-            Err(_) => Status::deadline_exceeded("the request was not complete in time").into_http(),
-        }
-    }
+/// Bounds the time of a request whose body may never end, and of one whose sender has gone.
+///
+/// # Errors
+/// The time has passed.
+async fn in_time(
+    deadline: Option<Duration>,
+    answer: impl Future<Output = Response<Body>>,
+) -> Result<Response<Body>, Status> {
+    let time = deadline.map_or(REQUEST_TIME, |deadline| deadline.saturating_add(WAY_BACK).min(REQUEST_TIME));
+    timeout(time, answer).await.map_err(|_| Status::deadline_exceeded("the request was not complete in time"))
 }
 
 fn grpc() -> Grpc<ProstCodec<RateLimitResponse, RateLimitRequest>> {
@@ -123,7 +131,10 @@ fn grpc() -> Grpc<ProstCodec<RateLimitResponse, RateLimitRequest>> {
 /// A call of `ShouldRateLimit`.
 struct ShouldRateLimit {
     service: GrpcService,
-    deadline: Option<Duration>,
+    /// Its head had arrived.
+    began: Instant,
+    /// Its sender waits until then. `None` without a bound.
+    end: Option<Instant>,
 }
 
 impl UnaryService<RateLimitRequest> for ShouldRateLimit {
@@ -131,9 +142,9 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     type Future = BoxFuture<tonic::Response<RateLimitResponse>, Status>;
 
     fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
-        let (service, deadline, began) = (self.service.clone(), self.deadline, Instant::now());
+        let (service, began, end) = (self.service.clone(), self.began, self.end);
         Box::pin(async move {
-            let answer = service.limits.answer(request.get_ref(), deadline).await;
+            let answer = service.limits.answer(request.get_ref(), end).await;
             service.reports.record(0, outcome_of(&answer), began.elapsed());
             if let Err(status) = &answer {
                 service.reports.refused(0, status.code().description());

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rate_limited::{Builder, ErrorKind, Limiter, ManualClock, OnError};
 use tempfile::TempDir;
 use tonic::Code as GrpcCode;
 
 use super::decide::RateLimits;
-use super::held::HeldHits;
+use super::held::{HeldHits, HeldKey};
 use super::messages::{Code, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Unit};
 use crate::envoy::EnvoyConfig;
 use crate::service::{DecisionService, ServicePolicy};
@@ -227,6 +227,48 @@ async fn negative_hits_give_permits_back() {
 }
 
 #[tokio::test]
+async fn descriptors_of_one_key_are_admitted_and_given_back_together() {
+    let limits = Limits::new(
+        "domain: d\ndescriptors: [{key: user, rate_limit: {limit: 10/min, refunds: true}}, {key: off, rate_limit: {limit: 1/s, refunds: true}}]",
+    );
+    assert_eq!(
+        limits.send(&["user=1 2", "user=1 3", "user=2"]).await,
+        "OK: OK 7/10 MINUTE, OK 7/10 MINUTE, OK 9/10 MINUTE"
+    );
+    assert_eq!(limits.send(&["user=1 -2"]).await, "OK: OK 9/10 MINUTE");
+    assert_eq!(limits.send(&["user=1 -2"]).await, "OK: OK");
+    // What a mode or a policy admits takes nothing, and so gives nothing back.
+    limits
+        .limits
+        .service
+        .limiter()
+        .set_rules(
+            "[rules.\"d.off\"]\nmode = \"off\"\n[[rules.\"d.off\".override]]\nmatch = { off = \"9\" }\nmode = \"deny\""
+                .parse()
+                .expect("rules"),
+        )
+        .expect("rules");
+    assert_eq!(limits.send(&["off=1", "user=2"]).await, "OK: OK unlimited, OK 8/10 MINUTE");
+    assert_eq!(limits.send(&["off=1 -1"]).await, "OK: OK");
+    let open = Limits::of(
+        Limiter::builder().failing(ErrorKind::Unavailable).on_error(OnError::Open),
+        "domain: d\ndescriptors: [{key: user, rate_limit: {limit: 10/min, refunds: true}}]",
+    );
+    assert_eq!(open.send(&["user=1", "user=1"]).await, "OK: OK, OK");
+}
+
+#[tokio::test]
+async fn a_failure_in_shadow_mode_fails_no_request() {
+    let text = "domain: d\ndescriptors: [{key: shadow, shadow_mode: true, rate_limit: {limit: 1/s}}, {key: open, rate_limit: {unlimited: true}}]";
+    let limits = Limits::of(Limiter::builder().failing(ErrorKind::Unavailable).on_error(OnError::Raise), text);
+    assert_eq!(limits.send(&["shadow=1", "open=1"]).await, "OK: OK, OK unlimited");
+    // An enforced key of the rule neither: the others may have taken their permits.
+    let rule = "[[rules.\"d.shadow\".override]]\nmatch = { shadow = \"2\" }\nmode = \"enforce\"";
+    limits.limits.service.limiter().set_rules(rule.parse().expect("rules")).expect("rules");
+    assert_eq!(limits.send(&["shadow=2", "open=1"]).await, "OK: OK, OK unlimited");
+}
+
+#[tokio::test]
 async fn calls_at_once_are_bounded_and_given_back() {
     let limits = Limits::new(
         "domain: d\ndescriptors: [{key: erp, rate_limit: {limit: 2 concurrent, hold: 10s}}, {key: user, rate_limit: {limit: 2/min}}]",
@@ -241,6 +283,18 @@ async fn calls_at_once_are_bounded_and_given_back() {
     assert_eq!(limits.send(&["erp=1 0"]).await, "OK: OK 1/2 UNKNOWN");
     assert_eq!(limits.send(&["erp=1"]).await, "OK: OK 0/2 UNKNOWN");
     assert_eq!(limits.limits.service.held_slots(), 2);
+}
+
+#[tokio::test]
+async fn a_slot_is_given_back_once_whatever_the_hits() {
+    let limits = Limits::new("domain: d\ndescriptors: [{key: erp, rate_limit: {limit: 3 concurrent, hold: 10s}}]");
+    for left in (0..3).rev() {
+        assert_eq!(limits.send(&["erp=1 5"]).await, format!("OK: OK {left}/3 UNKNOWN"));
+    }
+    assert_eq!(limits.send(&["erp=1 -5"]).await, "OK: OK");
+    assert_eq!(limits.limits.service.held_slots(), 2);
+    assert_eq!(limits.send(&["erp=1"]).await, "OK: OK 0/3 UNKNOWN");
+    assert_eq!(limits.send(&["erp=1"]).await, "OVER: OVER 0/3 UNKNOWN");
 }
 
 #[tokio::test]
@@ -278,22 +332,58 @@ async fn a_failure_under_raise_is_unavailable_and_the_policies_answer() {
     assert_eq!(failing(OnError::Standby).send(&["user=1", "path=/a"]).await, "OK: OK 2/3 MINUTE, OK 1/2 UNKNOWN");
 }
 
-#[tokio::test]
-async fn a_request_has_the_deadline_of_its_sender() {
-    // The store takes 50 ms of the clock of the machine, the limiter waits 100 ms.
-    let slow = Limiter::builder().slow(Duration::from_millis(50)).on_error(OnError::Closed);
+/// The decisions of one file on a store that takes a time of the clock of the machine. The limiter waits 100 ms.
+fn slow(delay: Duration, yaml: &str) -> (RateLimits, TempDir) {
+    let slow = Limiter::builder().slow(delay).on_error(OnError::Closed).receipt_secret([7; 32]);
     let limiter = slow.report_limits(true).build().expect("valid");
     let directory = tempfile::tempdir().expect("a directory");
-    fs::write(directory.path().join("a.yaml"), PLAIN).expect("a file");
+    fs::write(directory.path().join("a.yaml"), yaml).expect("a file");
     let config = Arc::new(EnvoyConfig::load(vec![directory.path().to_path_buf()], &limiter).expect("rules"));
     let service = Arc::new(DecisionService::new(limiter, ServicePolicy::default()));
-    let limits = RateLimits { service, config, held: HeldHits::default() };
+    (RateLimits { service, config, held: HeldHits::default() }, directory)
+}
+
+#[tokio::test]
+async fn a_request_has_the_deadline_of_its_sender() {
+    let (limits, _directory) = slow(Duration::from_millis(50), PLAIN);
+    let after = |time: Duration| Some(Instant::now() + time);
     let (request, short) = (request("d", &["user=1", "path=/a"]), Duration::from_millis(17));
-    assert_eq!(text_of(&limits.answer(&request, Some(short)).await.expect("closed")), "OVER: OVER, OVER");
-    assert_eq!(text_of(&limits.answer(&request, Some(Duration::ZERO)).await.expect("closed")), "OVER: OVER, OVER");
+    assert_eq!(text_of(&limits.answer(&request, after(short)).await.expect("closed")), "OVER: OVER, OVER");
+    assert_eq!(text_of(&limits.answer(&request, after(Duration::ZERO)).await.expect("closed")), "OVER: OVER, OVER");
     assert!(text_of(&limits.answer(&request, None).await.expect("decided")).starts_with("OK: OK 2/3"));
-    let long = Some(Duration::from_secs(5));
+    let long = after(Duration::from_secs(5));
     assert!(text_of(&limits.answer(&request, long).await.expect("decided")).starts_with("OK: OK 1/3"));
+}
+
+#[tokio::test]
+async fn a_dropped_request_charges_and_gives_back() {
+    let yaml = "domain: d\ndescriptors: [{key: tokens, rate_limit: {limit: 100/h, postpaid: true}}, \
+        {key: user, rate_limit: {limit: 10/h, refunds: true}}]";
+    let (limits, _directory) = slow(Duration::from_millis(30), yaml);
+    let send = async |descriptors: &[&str]| {
+        text_of(&limits.answer(&request("d", descriptors), None).await.expect("an answer"))
+    };
+    assert_eq!(send(&["user=1 6"]).await, "OK: OK 4/10 HOUR");
+    let (short, changes) = (Duration::from_millis(5), request("d", &["tokens=1 40", "user=1 -4"]));
+    let dropped = tokio::time::timeout(short, limits.answer(&changes, Some(Instant::now() + short))).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(send(&["tokens=1 0", "user=1 0"]).await, "OK: OK 60/100 HOUR, OK 8/10 HOUR");
+}
+
+#[tokio::test]
+async fn what_could_not_be_given_back_is_given_back_later() {
+    // The store takes longer than the limiter waits, for a settlement too.
+    let yaml = "domain: d\ndescriptors: [{key: user, rate_limit: {limit: 10/h, refunds: true}}]";
+    let (limits, _directory) = slow(Duration::from_millis(150), yaml);
+    let key = || HeldKey { rule: "d.user".into(), values: ["1".into()].into() };
+    let (quick, _other) = slow(Duration::ZERO, yaml);
+    quick.answer(&request("d", &["user=1 6"]), None).await.expect("an answer");
+    let (end, hits) = quick.held.take(&key(), Instant::now()).expect("held");
+    limits.held.put_back(key(), end, hits.clone());
+    let status = limits.answer(&request("d", &["user=1 -4"]), None).await.expect_err("the store is too slow");
+    assert_eq!(status.code(), GrpcCode::Unavailable, "{status:?}");
+    assert_eq!(limits.held.take(&key(), Instant::now()), Some((end, hits)));
 }
 
 #[tokio::test]
@@ -310,4 +400,41 @@ async fn shared_rules_change_a_descriptor() {
     assert_eq!(limits.send(&["user=1 3"]).await, "OVER: OVER 2/7 HOUR");
     limiter.set_rules("[rules.\"d.user\"]\nmode = \"deny\"".parse().expect("rules")).expect("rules");
     assert_eq!(limits.send(&["user=1", "path=/a"]).await, "OVER: OVER, OK");
+}
+
+#[tokio::test]
+async fn an_override_denies_one_key_of_a_rule_that_is_off_or_in_shadow_mode() {
+    let limits = Limits::new(
+        "domain: d
+descriptors:
+  - key: open
+    rate_limit: {unlimited: true}
+  - key: shadow
+    rate_limit: {unit: second, requests_per_unit: 1}
+    shadow_mode: true
+  - key: erp
+    rate_limit: {limit: 2 concurrent, hold: 10s}
+  - key: user
+    rate_limit: {limit: 9/s}
+",
+    );
+    assert_eq!(limits.send(&["open=42", "shadow=42"]).await, "OK: OK unlimited, OK 0/1 SECOND");
+    let deny =
+        |rule: &str| format!("[[rules.\"d.{rule}\".override]]\nmatch = {{ {rule} = \"42\" }}\nmode = \"deny\"\n");
+    let rules = deny("open") + &deny("shadow");
+    limits.limits.service.limiter().set_rules(rules.parse().expect("rules")).expect("rules");
+    // Another key is as before.
+    assert_eq!(limits.send(&["open=1", "user=1"]).await, "OK: OK unlimited, OK 8/9 SECOND");
+    assert_eq!(limits.send(&["open=1"]).await, "OK: OK unlimited");
+    assert_eq!(limits.send(&["open=1 -1"]).await, "OK: OK unlimited");
+    assert_eq!(limits.send(&["shadow=1"]).await, "OK: OK 0/1 SECOND");
+    assert_eq!(limits.send(&["shadow=1"]).await, "OK: OK 0/1 SECOND");
+    assert_eq!(limits.send(&["open=42"]).await, "OVER: OVER");
+    assert_eq!(limits.send(&["user=1", "open=42"]).await, "OVER: OK, OVER");
+    assert_eq!(limits.send(&["shadow=42"]).await, "OVER: OVER");
+    let denied = limits.answer(&request("d", &["shadow=42", "erp=1"])).await;
+    assert_eq!(text_of(&denied), "OVER: OVER, OK 1/2 UNKNOWN");
+    assert!(!denied.raw_body.is_empty());
+    // A denied request holds no slot.
+    assert_eq!(limits.limits.service.held_slots(), 0);
 }

@@ -33,6 +33,8 @@ pub(crate) struct CatalogRule {
     limits: Vec<Limit>,
     plans: Vec<String>,
     mode: Mode,
+    /// The number of its overrides.
+    overrides: usize,
     is_postpaid: bool,
 }
 
@@ -111,6 +113,7 @@ impl CatalogRule {
             limits: rule.limits().to_vec(),
             plans: rule.plans().to_vec(),
             mode: rule.mode(),
+            overrides: rule.overrides(),
             is_postpaid: rule.postpaid() == Some(true),
         }
     }
@@ -143,6 +146,11 @@ impl CatalogRule {
     /// The mode of keys without an override.
     pub(crate) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Returns whether some keys have settings of their own, by an override or a plan.
+    pub(crate) fn has_exceptions(&self) -> bool {
+        self.overrides > 0 || !self.plans.is_empty()
     }
 
     /// The plans for which it has settings.

@@ -24,7 +24,7 @@ struct GrpcServer {
     serving: watch::Sender<bool>,
     close: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
-    _limits: TempDir,
+    _directory: TempDir,
 }
 
 /// A client of it.
@@ -38,7 +38,11 @@ struct Reply {
 }
 
 fn serve(yaml: &str, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
-    let Limits { limits, _directory, .. } = Limits::new(yaml);
+    let Limits { limits, _directory: directory, .. } = Limits::new(yaml);
+    serve_limits(limits, directory, is_token)
+}
+
+fn serve_limits(limits: RateLimits, directory: TempDir, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
     let (serving, watched) = watch::channel(true);
     let service = GrpcService::new(limits.service, limits.config, is_token, watched);
     let (client, server) = tokio::io::duplex(1 << 20);
@@ -46,7 +50,7 @@ fn serve(yaml: &str, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
     let task = tokio::spawn(serve_connection(service, server, async {
         let _ = closed.await;
     }));
-    (GrpcServer { serving, close: Some(close), task, _limits: _directory }, client)
+    (GrpcServer { serving, close: Some(close), task, _directory: directory }, client)
 }
 
 async fn connect(yaml: &str) -> (GrpcServer, Client) {
@@ -125,6 +129,23 @@ async fn a_call_is_counted_by_its_outcome() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_without_the_token_and_one_that_takes_too_long_are_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let is_token: IsToken = Arc::new(|sent| sent == b"secret");
+    let (_server, stream) = metrics::with_local_recorder(&recorder, || serve(PLAIN, Some(is_token)));
+    let mut client = Client::new(stream).await;
+    assert_eq!(client.limit(&request("d", &["user=1"])).await.status, GrpcCode::Unauthenticated);
+    let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
+    let reply = client.send(LIMIT, &[("authorization", "Bearer secret")], BodyExt::boxed(never)).await;
+    assert_eq!(reply.expect("an answer").status, GrpcCode::DeadlineExceeded);
+    let shown = recorder.handle().render();
+    for (outcome, number) in [("ok", 0), ("denied", 0), ("invalid", 1), ("failed", 1)] {
+        let labels = format!(r#"protocol="grpc",command="ShouldRateLimit",outcome="{outcome}""#);
+        assert!(shown.contains(&format!("limiter_server_requests_total{{{labels}}} {number}\n")), "{shown}");
+    }
+}
+
 #[tokio::test]
 async fn a_call_is_answered_and_unknown_fields_are_skipped() {
     let (_server, mut client) = connect(PLAIN).await;
@@ -168,6 +189,22 @@ async fn a_request_that_never_ends_is_ended() {
     let reply = client.send(LIMIT, &[], half).await.expect("an answer");
     assert_eq!(reply.status, GrpcCode::DeadlineExceeded, "{reply:?}");
     assert_eq!(client.limit(&request("d", &["user=1"])).await.status, GrpcCode::Ok);
+}
+
+#[tokio::test]
+async fn the_deadline_begins_with_the_head() {
+    // The body comes after 70 of 150 ms, and the store takes 90 ms.
+    let (limits, directory) = slow(Duration::from_millis(90), PLAIN);
+    let (_server, stream) = serve_limits(limits, directory, None);
+    let mut client = Client::new(stream).await;
+    let message = framed(&request("d", &["user=1"]).encode_to_vec());
+    let late = StreamBody::new(Box::pin(futures_util::stream::once(async {
+        tokio::time::sleep(Duration::from_millis(70)).await;
+        Ok::<_, std::io::Error>(Frame::data(Bytes::from(message)))
+    })));
+    let late = BodyExt::boxed(Mutexed(Mutex::new(Box::pin(late))));
+    let reply = client.send(LIMIT, &[("grpc-timeout", "150m")], late).await.expect("an answer");
+    assert_eq!(text_of(&decoded(&reply)), "OVER: OVER");
 }
 
 /// A body that may be shared, as a boxed one must be.
