@@ -351,6 +351,10 @@ async fn a_request_has_the_deadline_of_its_sender() {
     assert_eq!(text_of(&limits.answer(&request, after(short)).await.expect("closed")), "OVER: OVER, OVER");
     assert_eq!(text_of(&limits.answer(&request, after(Duration::ZERO)).await.expect("closed")), "OVER: OVER, OVER");
     assert!(text_of(&limits.answer(&request, None).await.expect("decided")).starts_with("OK: OK 2/3"));
+    // What is left of 70 ms after 40 is too short too.
+    let end = after(Duration::from_millis(70));
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    assert_eq!(text_of(&limits.answer(&request, end).await.expect("closed")), "OVER: OVER, OVER");
     let long = after(Duration::from_secs(5));
     assert!(text_of(&limits.answer(&request, long).await.expect("decided")).starts_with("OK: OK 1/3"));
 }

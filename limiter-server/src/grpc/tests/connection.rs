@@ -39,10 +39,6 @@ struct Reply {
 
 fn serve(yaml: &str, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
     let Limits { limits, _directory: directory, .. } = Limits::new(yaml);
-    serve_limits(limits, directory, is_token)
-}
-
-fn serve_limits(limits: RateLimits, directory: TempDir, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
     let (serving, watched) = watch::channel(true);
     let service = GrpcService::new(limits.service, limits.config, is_token, watched);
     let (client, server) = tokio::io::duplex(1 << 20);
@@ -189,22 +185,6 @@ async fn a_request_that_never_ends_is_ended() {
     let reply = client.send(LIMIT, &[], half).await.expect("an answer");
     assert_eq!(reply.status, GrpcCode::DeadlineExceeded, "{reply:?}");
     assert_eq!(client.limit(&request("d", &["user=1"])).await.status, GrpcCode::Ok);
-}
-
-#[tokio::test]
-async fn the_deadline_begins_with_the_head() {
-    // The body comes after 70 of 150 ms, and the store takes 90 ms.
-    let (limits, directory) = slow(Duration::from_millis(90), PLAIN);
-    let (_server, stream) = serve_limits(limits, directory, None);
-    let mut client = Client::new(stream).await;
-    let message = framed(&request("d", &["user=1"]).encode_to_vec());
-    let late = StreamBody::new(Box::pin(futures_util::stream::once(async {
-        tokio::time::sleep(Duration::from_millis(70)).await;
-        Ok::<_, std::io::Error>(Frame::data(Bytes::from(message)))
-    })));
-    let late = BodyExt::boxed(Mutexed(Mutex::new(Box::pin(late))));
-    let reply = client.send(LIMIT, &[("grpc-timeout", "150m")], late).await.expect("an answer");
-    assert_eq!(text_of(&decoded(&reply)), "OVER: OVER");
 }
 
 /// A body that may be shared, as a boxed one must be.
