@@ -28,7 +28,7 @@ pub use key_pieces::{texts_and_parts, without_escapes};
 pub use key_report::{KeyProblem, KeyQuestion, KeyReport, KeyState, RulesVersions, limit_json, limit_text, millis};
 pub use limit_draft::{DraftSubject, LimitDraft, draft_limit};
 pub use line_diff::{DiffLine, diff};
-pub use misspelling::{is_misspelt, similar_name};
+pub use misspelling::{is_misspelt, is_other_case, similar_name};
 pub use nearest_keys::nearest_keys;
 pub use new_counts::{NewCounts, new_counts};
 pub use rule_settings::{LimitText, OVERRIDE, OverrideKeys, limits, overrides, shared_count};

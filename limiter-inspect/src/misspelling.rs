@@ -24,6 +24,12 @@ pub fn is_misspelt(name: &str, other: &str) -> bool {
     }
 }
 
+/// Returns whether two names differ in case and punctuation alone.
+#[must_use]
+pub fn is_other_case(name: &str, other: &str) -> bool {
+    letters(name) == letters(other)
+}
+
 fn letters(name: &str) -> Vec<char> {
     name.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
@@ -38,12 +44,16 @@ mod tests {
             ("getid", "getId", true),
             ("get-id", "getId", true),
             ("getIds", "getId", true),
+            ("serch", "search", true),
             ("saerch", "search", true),
             ("userid", "user_id", true),
             ("user:{userid}", "user:{user_id}", true),
+            ("user:{user_id}:hourly", "user:{user_id}:daily", false),
             ("user", "user:{user_id}", false),
+            ("ap", "api", true),
             ("apis", "api", true),
             ("v1", "v2", false),
+            ("a", "ap", false),
             ("a", "b", false),
             ("reports", "search", false),
         ] {

@@ -250,7 +250,7 @@ impl Server {
                 )))
             }
         });
-        let all_parts = || catalog.rules().into_iter().flat_map(CatalogRule::parts_or_none);
+        let all_parts = || catalog.rules().into_iter().filter_map(CatalogRule::parts).flatten();
         let of_no_rule = self.part_headers.parts_of_all().filter(|part| !all_parts().any(|known| known == *part));
         let of_no_rule = of_no_rule.map(|part| {
             let remedy = match limiter_syntax::nearest(part, all_parts()) {

@@ -95,12 +95,6 @@ impl DecisionService {
         &self.limiter
     }
 
-    /// The bounds of the service.
-    #[expect(dead_code, reason = "protocols beside HTTP read it")]
-    pub(crate) fn policy(&self) -> &ServicePolicy {
-        &self.policy
-    }
-
     /// The number of slots that are held.
     pub(crate) fn held_slots(&self) -> usize {
         self.slots.len()
@@ -390,7 +384,7 @@ impl DecisionService {
             return Ok(());
         }
         let (name, plans, given) = (rule.name().to_owned(), rule.plans(), call.plan);
-        if plans.iter().any(|plan| plan != given) && !plans.iter().any(|plan| plan == given) {
+        if !plans.is_empty() && !plans.iter().any(|plan| plan == given) {
             return Err(Problem::PlanNeeded { rule: name, plans: plans.to_vec(), given: given.to_owned() });
         }
         Err(Problem::RuleWithoutLimit { rule: name })

@@ -8,8 +8,7 @@ use rate_limited::Key;
 use crate::arguments::KeysArguments;
 use crate::failure::Failure;
 use crate::output::{Output, visible};
-use crate::suggestion;
-use limiter_inspect::{Fleet, fits, parts};
+use limiter_inspect::{Fleet, fits, is_misspelt, parts};
 
 /// The most names of a text that are warned of.
 const MAX_WARNINGS: usize = 10;
@@ -30,7 +29,7 @@ pub(super) fn check(
         return Ok(());
     }
     let Some(live) = fleet.rule(name) else {
-        let similar = fleet.rules().map(|(live, _)| live).find(|live| suggestion::is_misspelt(name, live));
+        let similar = fleet.rules().map(|(live, _)| live).find(|live| is_misspelt(name, live));
         let similar = similar.filter(|_| is_new && !is_forced);
         return similar.map_or(Ok(()), |similar| {
             Err(Failure::usage(format!(

@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::visible;
 use crate::suggestion;
+use limiter_inspect::is_other_case;
 
 /// Checks a command line without the store.
 pub(super) fn check(arguments: &SetArguments) -> Result<(), Failure> {
@@ -39,7 +40,7 @@ pub(super) async fn run(arguments: &SetArguments, publication: &Publication<'_>)
         None => format!("`{}` is a new rule", visible(name)),
     };
     // A mistyped name would leave the limit as it is.
-    let is_other_case = similar.is_some_and(|similar| suggestion::letters(similar).eq(suggestion::letters(name)));
+    let is_other_case = similar.is_some_and(|similar| is_other_case(similar, name));
     let risk = is_other_case.then_some("adds a rule whose name differs from another one only in case or punctuation");
     let stated = text.rule(name).and_then(|rule| rule.get("key")?.as_str());
     if let Some(fleet) = &publication.fleet {

@@ -133,11 +133,6 @@ impl CatalogRule {
         Some(self.template.as_ref()?.distinct().map(|part| &*part.name).collect())
     }
 
-    /// The [`parts`](Self::parts). None for a key that a caller cannot build.
-    pub(crate) fn parts_or_none(&self) -> impl Iterator<Item = &str> {
-        self.template.iter().flat_map(|form| form.distinct().map(|part| &*part.name))
-    }
-
     /// The number of [`parts`](Self::parts). `None` for a key that a caller cannot build.
     pub(crate) fn part_count(&self) -> Option<usize> {
         Some(self.template.as_ref()?.distinct().count())
