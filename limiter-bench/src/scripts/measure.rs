@@ -131,7 +131,7 @@ impl<'a> Driver<'a> {
 
 /// Returns a name as long as the product's.
 fn key_name(key: usize) -> String {
-    format!("rl:{{user:{key}}}:sw:10000")
+    format!("rl:{{user:{key}}}10s")
 }
 
 #[cfg(test)]

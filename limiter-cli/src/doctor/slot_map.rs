@@ -90,6 +90,6 @@ mod tests {
     #[test]
     fn slots_agree_with_the_specification() {
         assert_eq!(slot_of("123456789"), 0x31C3);
-        assert_eq!((slot_of("rl:{foo}:sw:10000"), slot_of("foo"), slot_of("{}")), (12182, 12182, slot_of("{}")));
+        assert_eq!((slot_of("rl:{foo}10s"), slot_of("foo"), slot_of("{}")), (12182, 12182, slot_of("{}")));
     }
 }

@@ -239,7 +239,7 @@ impl Limiter {
     /// # #[cfg(feature = "redis")] {
     /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").build()?;
     /// let name = limiter.store_key(&Key::new("user:").part(42), &"5/10s".parse()?);
-    /// assert_eq!(name.as_deref(), Some("rl:{user:@42}:sw:10000"));
+    /// assert_eq!(name.as_deref(), Some("rl:{user:@42}10s"));
     /// # }
     /// # Ok::<(), rate_limited::Error>(())
     /// ```

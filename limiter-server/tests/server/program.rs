@@ -102,7 +102,7 @@ async fn servers_and_an_attribute_share_one_count_exactly() {
     });
     clients.join_all().await;
     assert_eq!(allowed.load(Ordering::Relaxed), 500);
-    assert_eq!(redis.keys(), ["rl:{shared:@42}:sw:3600000"]);
+    assert_eq!(redis.keys(), ["rl:{shared:@42}1h"]);
 }
 
 #[tokio::test]

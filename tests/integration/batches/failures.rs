@@ -22,7 +22,7 @@ async fn decide_singly(fixture: &BatchFixture, specs: &[CallSpec<'_>]) -> Vec<De
 #[tokio::test]
 async fn foreign_value_fails_only_the_calls_on_its_key() {
     let mut fixture = BatchFixture::new().await;
-    let (list, bytes) = ("rl:{list}:sw:10000", "rl:{bytes}:sw:10000");
+    let (list, bytes) = ("rl:{list}10s", "rl:{bytes}10s");
     fixture.server.command(&["RPUSH", list, "x"]);
     fixture.server.command(&["SET", bytes, "17"]);
     let dump = || [list, bytes].map(|name| fixture.server.command(&["DUMP", name]).bytes());
@@ -51,7 +51,7 @@ async fn foreign_value_fails_only_the_calls_on_its_key() {
 #[tokio::test]
 async fn foreign_value_fails_only_its_call_in_a_batch_of_one_kind() {
     let mut fixture = BatchFixture::new().await;
-    fixture.server.command(&["RPUSH", "rl:{list}:sw:10000", "x"]);
+    fixture.server.command(&["RPUSH", "rl:{list}10s", "x"]);
     for left in [4, 3] {
         let (results, calls) = fixture.send_batch(&["a", "list", "b"].map(|name| (name, "5/10s", 1))).await;
         assert_eq!((error_kinds(&results), calls), (vec![None, Some(ErrorKind::Protocol), None], 1));
@@ -141,7 +141,7 @@ async fn permissions_in_the_readme_suffice_for_batches() {
 async fn refused_mget_fails_only_the_calls_from_the_foreign_value_on() {
     let server = RedisServer::builder().user_with_rules("app", "secret", "~rl:* +@all -mget").start();
     let mut fixture = BatchFixture::with_server(server).await;
-    fixture.server.command(&["RPUSH", "rl:{list}:sw:10000", "x"]);
+    fixture.server.command(&["RPUSH", "rl:{list}10s", "x"]);
     let (results, _) = fixture.send_batch(&["a", "b", "list", "c", "d"].map(|name| (name, "5/10s", 1))).await;
     let refused = Some(ErrorKind::Refused);
     assert_eq!(error_kinds(&results), [None, None, refused, refused, refused]);
@@ -156,7 +156,7 @@ async fn refused_mget_fails_only_the_calls_from_the_foreign_value_on() {
 async fn refused_setrange_grants_no_permit() {
     let server = RedisServer::builder().user_with_rules("app", "secret", "~rl:* +@all -setrange").start();
     let mut fixture = BatchFixture::with_server(server).await;
-    let long = "rl:{long}:sw:10000";
+    let long = "rl:{long}10s";
     // The log gets long enough to be changed in place by the next call, which is within the same 100 ms.
     for left in (69..100).rev() {
         fixture.clock.advance(Duration::from_millis(1));

@@ -76,9 +76,9 @@ async fn debug_forms_contain_neither_key_nor_password() {
 #[tokio::test]
 async fn keys_repeated_by_a_server_are_redacted() {
     for error_reply in [
-        "-ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'rl:{user:@part-s3cret}:sw:10000'\r\n",
-        "-ERR cannot serve rl:{user:@part-s3cret}:sw:10000\r\n",
-        "-rl:{user:@part-s3cret}:sw:10000 is not served here\r\n",
+        "-ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'rl:{user:@part-s3cret}10s'\r\n",
+        "-ERR cannot serve rl:{user:@part-s3cret}10s\r\n",
+        "-rl:{user:@part-s3cret}10s is not served here\r\n",
         "*2\r\n:1000000000000000\r\n-ERR cannot store 'part-s3cret'\r\n",
     ] {
         let fake = FakeServer::with_script_reply(ScriptReply::Bytes(error_reply));
@@ -180,7 +180,7 @@ async fn errors_within_a_batch_contain_no_key() {
     let (once, keys): (_, Vec<_>) = (limit("5/1h"), (0..64).map(|number| secret_key().part(number)).collect());
     for name in ["%0", "7"] {
         // A foreign value under the name of one counter.
-        assert_eq!(server.command(&["SET", &format!("rl:{{user:@{PART}@@{name}}}:sw:3600000"), SECRET]).text(), "OK");
+        assert_eq!(server.command(&["SET", &format!("rl:{{user:@{PART}@@{name}}}1h"), SECRET]).text(), "OK");
     }
     let decisions = join_all(keys.iter().map(|key| limiter.check(key, &once))).await;
     let errors: Vec<_> = decisions.into_iter().filter_map(Result::err).collect();

@@ -82,7 +82,7 @@ async fn name_of_a_key_is_the_one_in_redis() {
     assert_eq!(Limiter::memory().store_key(&Key::new("getId"), &limits[0]), None);
     let misconfigured = Limiter::builder().url("redis+unix:///nowhere.sock").build().expect("a limiter");
     let name = misconfigured.store_key(&Key::new("getId"), &limit("5/10s").with_algorithm(Algorithm::TokenBucket));
-    assert_eq!(name.as_deref(), Some("rl:{getId}:tb:10000"), "no connection is needed");
+    assert_eq!(name.as_deref(), Some("rl:{getId}t10s"), "no connection is needed");
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ async fn metrics_and_an_observer_of_allowed_calls_add_the_values_of_each_rule_to
         last_script_call(&server)
     };
     let words = |operation: &str| {
-        let words = ["2", "rl:{a}:sw:3600000", "rl:{b}:sw:3600000", operation, "0"];
+        let words = ["2", "rl:{a}1h", "rl:{b}1h", operation, "0"];
         let requests = ["sliding_window", "3600000", "9", "9", "1", "sliding_window", "3600000", "9", "9", "2"];
         words.iter().chain(&requests).map(|word| (*word).to_owned()).collect::<Vec<_>>()
     };
@@ -43,7 +43,7 @@ async fn metrics_and_an_observer_of_allowed_calls_add_the_values_of_each_rule_to
         assert_eq!((reply.len(), reply[7], reply[9]), (11, 7, 5));
         let is_reset = |micros| (3_590_000_000..=3_600_001_000).contains(micros);
         assert!([reply[8], reply[10]].iter().all(is_reset), "{reply:?}");
-        server.command(&["DEL", "rl:{a}:sw:3600000", "rl:{b}:sw:3600000"]);
+        server.command(&["DEL", "rl:{a}1h", "rl:{b}1h"]);
     }
     // A decision of one rule has nothing to add.
     let limiter = builder().on_allowed(|_| {}).connect().await.expect("connects");

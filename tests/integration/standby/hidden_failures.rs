@@ -44,9 +44,9 @@ async fn replies_after_standby_decisions_give_no_fresh_quota() {
 async fn removed_foreign_value_gives_no_fresh_quota() {
     let server = RedisServer::start();
     let limiter = builder_for(&server).prefix("rl").connect().await.expect("connects");
-    server.command(&["SET", "rl:{a}:sw:3600000", "foreign"]);
+    server.command(&["SET", "rl:{a}1h", "foreign"]);
     let before = admitted(&limiter).await;
-    server.command(&["DEL", "rl:{a}:sw:3600000"]);
+    server.command(&["DEL", "rl:{a}1h"]);
     assert_eq!((before, admitted(&limiter).await), (5, 0));
 }
 

@@ -92,7 +92,7 @@ async fn failures_on_one_key_do_not_affect_other_keys() {
     }
     // The mirror is full, and the store has lost all counters.
     fixture.server.command(&["FLUSHALL"]);
-    fixture.server.command(&["SET", &format!("{}:{{bad}}:sw:10000", fixture.prefix), "foreign"]);
+    fixture.server.command(&["SET", &format!("{}:{{bad}}10s", fixture.prefix), "foreign"]);
     let mut taken = Vec::new();
     for name in names {
         let bad = first.check(&key("bad"), &five).await.expect("a decision");

@@ -451,8 +451,8 @@ mod tests {
         let cases = [
             ("unknown command 'EVALSHA', with args beginning with: 'f00' '1'", "unknown command"),
             ("unknown command `HELLO`, with args beginning with: `3`, `AUTH`", "unknown command"),
-            ("can't do that to \"rl:{user:@7}:sw:10000\"", "can't do that to"),
-            ("no such key: rl:{user:@7}:sw:10000", "no such key: rl:"),
+            ("can't do that to \"rl:{user:@7}10s\"", "can't do that to"),
+            ("no such key: rl:{user:@7}10s", "no such key: rl:"),
             ("Protocol error", "Protocol error"),
             ("", ""),
         ];

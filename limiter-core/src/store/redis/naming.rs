@@ -48,12 +48,11 @@ impl Naming {
     fn key_name(&self, Request { key, limit, .. }: &Request<'_>) -> KeyName {
         let tag: &[u8] = match (limit.layout(), limit.algorithm()) {
             (Layout::Zset, _) => return KeyName::from(&*key.spring_set_name()),
-            (Layout::Compact, Algorithm::SlidingWindow) => b"}:sw:",
-            (Layout::Compact, Algorithm::FixedWindow) => b"}:fw:",
-            (Layout::Compact, Algorithm::SlidingCounter) => b"}:sc:",
-            (Layout::Compact, Algorithm::TokenBucket) => b"}:tb:",
-            (Layout::Compact, Algorithm::LeakyBucket) => b"}:lb:",
-            (Layout::Compact, Algorithm::Calendar) => b"}:ca:",
+            (Layout::Compact, Algorithm::SlidingWindow | Algorithm::Calendar) => b"}",
+            (Layout::Compact, Algorithm::FixedWindow) => b"}f",
+            (Layout::Compact, Algorithm::SlidingCounter) => b"}c",
+            (Layout::Compact, Algorithm::TokenBucket) => b"}t",
+            (Layout::Compact, Algorithm::LeakyBucket) => b"}l",
             (Layout::Compact, Algorithm::Concurrent) => return self.slots_name(key),
         };
         let mut name = self.key_part(key, tag);
@@ -62,13 +61,15 @@ impl Naming {
             name.push(calendar.period().name().as_bytes());
             return name;
         }
-        name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
+        let (number, unit) = in_largest_unit(limit.window_millis());
+        name.push(itoa::Buffer::new().format(number).as_bytes());
+        name.push(unit);
         name
     }
 
     /// Writes the name of a key's slots. They have no window.
     fn slots_name(&self, key: &Key) -> KeyName {
-        self.key_part(key, b"}:cc")
+        self.key_part(key, b"}slots")
     }
 
     /// Writes the prefix, the key and the end of its hash tag.
@@ -258,6 +259,19 @@ impl fmt::Display for NamedKey<'_> {
     }
 }
 
+/// A window in the largest unit of which it is a multiple, so there is one text for each window.
+fn in_largest_unit(millis: u64) -> (u64, &'static [u8]) {
+    const LARGER: [(u64, &[u8]); 4] = [(1000, b"s"), (60, b"m"), (60, b"h"), (24, b"d")];
+    let (mut number, mut unit): (_, &[u8]) = (millis, b"ms");
+    for (factor, larger) in LARGER {
+        if number % factor != 0 {
+            break;
+        }
+        (number, unit) = (number / factor, larger);
+    }
+    (number, unit)
+}
+
 // The secret of key digests.
 
 /// HMAC-SHA-256 (RFC 2104, FIPS 198-1) under the program's secret.
@@ -423,8 +437,8 @@ pub(crate) enum KeyName {
     Long(Vec<u8>),
 }
 
-/// The longest name that is stored inline: one with a UUID as a part, a prefix of 16 bytes, a text of ten and a window of
-/// up to 27 hours.
+/// The longest name that is stored inline: one with a UUID as a part, a prefix of 16 bytes, a text of ten, and an algorithm
+/// with a window of any length.
 const INLINE_NAME_BYTES: usize = 78;
 
 impl KeyName {

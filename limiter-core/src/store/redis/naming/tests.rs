@@ -124,7 +124,8 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
             let subject = naming.subject(&key).to_string();
             assert!((1..=200).contains(&subject.len()), "{name}");
             long += usize::from(subject.len() == 200);
-            assert_eq!(name, format!("a:b:{{{subject}}}:sw:{}", limit.window_millis()));
+            let window = if limit == limits()[0] { "10s" } else { "1m" };
+            assert_eq!(name, format!("a:b:{{{subject}}}{window}"));
             assert!(!subject.contains(['{', '}']), "{name}");
             assert!(
                 name.bytes().all(|byte| byte.is_ascii_graphic() && !b"*?[]$'\"`\\&|;<>()!#~".contains(&byte)),
@@ -157,7 +158,7 @@ fn keys_have_the_whole_name_whether_it_is_inline_or_not() {
         for prefix in (0..300).map(|len| "é".repeat(len)) {
             let naming = Naming::new(&prefix, None, true);
             let keys = RedisKeys::new(slice::from_ref(&request), &naming).expect("no secret");
-            let expected = format!("{prefix}:{{{}}}:sw:10000", key.encoded());
+            let expected = format!("{prefix}:{{{}}}10s", key.encoded());
             assert_eq!(*keys.as_slice()[0].name, *expected.as_bytes());
         }
     }
@@ -167,8 +168,41 @@ fn keys_have_the_whole_name_whether_it_is_inline_or_not() {
 fn the_name_of_calls_at_once_has_no_window() {
     let key = Key::new("a");
     let name = |limit: &str| name(&naming(None), &Request::new(&key, limit.parse().expect("a limit"), 1));
-    assert_eq!(name("5 concurrent"), "a:b:{a}:cc");
+    assert_eq!(name("5 concurrent"), "a:b:{a}slots");
     assert_eq!(name("6 concurrent"), name("5 concurrent"));
+}
+
+#[test]
+fn each_algorithm_and_window_has_one_short_text() {
+    let key = Key::new("a");
+    let span = |limit: &str, algorithm| {
+        let limit = limit.parse::<Limit>().expect("a limit").with_algorithm(algorithm);
+        name(&naming(None), &Request::new(&key, limit, 1)).split_off("a:b:{a}".len())
+    };
+    let algorithms = [
+        (Algorithm::SlidingWindow, "10s"),
+        (Algorithm::FixedWindow, "f10s"),
+        (Algorithm::SlidingCounter, "c10s"),
+        (Algorithm::TokenBucket, "t10s"),
+        (Algorithm::LeakyBucket, "l10s"),
+    ];
+    for (algorithm, expected) in algorithms {
+        assert_eq!(span("5/10s", algorithm), expected);
+    }
+    let windows =
+        [("1ms", "1ms"), ("1500ms", "1500ms"), ("60s", "1m"), ("90m", "90m"), ("24h", "1d"), ("366d", "366d")];
+    for (window, expected) in windows {
+        assert_eq!(span(&format!("5/{window}"), Algorithm::SlidingWindow), expected);
+    }
+    let mut random = Random::new(83);
+    for _ in 0..20_000 {
+        let unit = [1, 1000, 60_000, 3_600_000, 86_400_000][usize::try_from(random.below(5)).expect("small")];
+        let window = unit * random.between(1, limiter_syntax::MAX_WINDOW_MILLIS / unit);
+        let limit = Limit::new(1, std::time::Duration::from_millis(window)).expect("a window");
+        let text = name(&naming(None), &Request::new(&key, limit, 1)).split_off("a:b:{a}".len());
+        let parsed = format!("1/{text}").parse::<Limit>().expect("a window");
+        assert_eq!(parsed.window_millis(), window, "{text}");
+    }
 }
 
 /// The expected digests were computed by another program.
@@ -182,7 +216,7 @@ fn a_secret_replaces_the_key_by_its_hmac() {
     ];
     for (key, digest) in cases {
         let name = name(&naming, &Request::new(&key, limits()[0], 1));
-        assert_eq!(name, format!("a:b:{{+{digest}}}:sw:10000"));
+        assert_eq!(name, format!("a:b:{{+{digest}}}10s"));
     }
 }
 
@@ -194,7 +228,7 @@ fn the_slots_of_a_key_are_beside_its_counters_and_have_no_window() {
         let RedisKey { slot: slots_slot, name } = naming.slots_key(&key);
         assert_eq!(slots_slot, slot(&naming, &request));
         let name = str::from_utf8(&name).expect("text");
-        assert!(name.starts_with(&format!("a:b:{{{subject}")) && name.ends_with("}:cc"), "{name}");
+        assert!(name.starts_with(&format!("a:b:{{{subject}")) && name.ends_with("}slots"), "{name}");
         assert_ne!(naming.slots_key(&Key::new("user:").part(43)), naming.slots_key(&key));
     }
     let naming = naming(None);

@@ -271,7 +271,7 @@ fn text(random: &mut Random) -> String {
         "The user executing the script",
         "it's",
         "'rl:{secret}'",
-        "rl:{secret}:sw:10",
+        "rl:{secret}10ms",
         "\"",
         "`",
         "-",
