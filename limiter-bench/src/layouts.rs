@@ -22,9 +22,11 @@ const RATE: Rate = Rate { max: PERMITS[PERMITS.len() - 1], seconds: 3600 };
 /// The permits of a key for which the table has a column.
 const PERMITS: [u32; 4] = [1, 2, 5, 20];
 /// Tasks that fill the keys.
-const TASKS: usize = 512;
+const TASKS: usize = 128;
 /// The most time for one permit of each key.
 const MAX_ROUND: Duration = Duration::from_secs(300);
+/// The share of keys, one of so many, that may lack a permit: a client of a design gives up a call after half a second.
+const MAX_MISSING: u64 = 100;
 /// The directory in which `scripts/test --all-servers` keeps further servers, each in a directory of its name.
 const SERVERS: &str = "target/servers";
 /// The variable that names a server's program.
@@ -96,9 +98,9 @@ pub async fn measure_here(keys: u32) -> Result<LayoutBytes, Failure> {
             let order = Order::in_turn(keys, 1);
             let tally =
                 contestant.load(&Load { tasks: TASKS, order, duration: MAX_ROUND, origin: Instant::now() }).await?;
-            let allowed = tally.decisions - tally.denied;
-            if allowed < keys as u64 {
-                return Err(format!("{}: {allowed} of {keys} keys got permit {permit}", entry.name));
+            let missing = (keys as u64).saturating_sub(tally.decisions - tally.denied);
+            if missing > keys as u64 / MAX_MISSING {
+                return Err(format!("{}: {missing} of {keys} keys did not get permit {permit}", entry.name));
             }
             if PERMITS.contains(&permit) {
                 tokio::time::sleep(SETTLE_TIME).await;
