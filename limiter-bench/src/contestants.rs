@@ -51,6 +51,12 @@ const ALL: [Entry; 17] = [
 #[cfg(feature = "leases")]
 pub const LEASED: [Entry; 3] = [ours::LEASES, ours::REDIS, trypema_hybrid::ENTRY];
 
+/// Returns the contestants whose bytes of a key are compared: the sliding window here, and the published layouts of one.
+#[must_use]
+pub fn layouts() -> [Entry; 3] {
+    [ours::PATIENT, scripts::HASH, scripts::LAZY_ZSET]
+}
+
 /// Returns the contestants that keep their counters in one place.
 #[must_use]
 pub fn counting_in(place: Place) -> Vec<Entry> {

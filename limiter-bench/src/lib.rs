@@ -8,9 +8,11 @@
 //! | see how a figure is measured | [`measure`], and below it [`load`] and [`spin`] |
 //! | see the goals | [`bars`] |
 //! | compare two commits | [`pairs`] |
+//! | measure the bytes of a key by its permits, on several servers | [`layouts`] |
 //! | measure the layer for services | `layer` |
 //! | measure the scripts that ship, without a limiter around them | `scripts` |
 //! | measure limits of concurrent calls | `slots` |
+//! | prove one master of a cluster at its full size | `scale` |
 
 pub mod bars;
 pub mod cases;
@@ -18,6 +20,7 @@ pub mod compare;
 pub mod contestant;
 pub mod contestants;
 pub mod kept;
+pub mod layouts;
 pub mod load;
 pub mod measure;
 pub mod order;
@@ -28,6 +31,8 @@ pub mod recorder;
 pub mod report;
 pub mod running;
 pub mod sample;
+#[cfg(feature = "scale")]
+pub mod scale;
 #[cfg(feature = "layer")]
 pub mod layer;
 #[cfg(feature = "scripts")]

@@ -12,9 +12,12 @@ use limiter_bench::compare::{self, Plan};
 use limiter_bench::contestant::{Failure, failed};
 #[cfg(feature = "layer")]
 use limiter_bench::layer;
+use limiter_bench::layouts;
 use limiter_bench::measure::{Pace, spin_path, wait_here};
 use limiter_bench::pairs;
 use limiter_bench::report::{Report, charts, details, markdown, table};
+#[cfg(feature = "scale")]
+use limiter_bench::scale::{self, ScalePlan};
 #[cfg(feature = "scripts")]
 use limiter_bench::scripts;
 #[cfg(feature = "slots")]
@@ -37,6 +40,11 @@ enum Command {
     Compare(Compare),
     /// List the cases of `compare`
     Cases,
+    /// Measure the bytes of a key with 1 to 20 permits, of the sliding window and of two published layouts
+    Bytes(Bytes),
+    /// Measure the bytes of a key on one server, in a process of its own, for `bytes`
+    #[command(hide = true)]
+    BytesHere { keys: u32 },
     /// Write the pages and the charts of `compare` anew from the results of the last run
     Pages(Pages),
     /// Measure the layer for services with a store in memory, called in process
@@ -47,6 +55,11 @@ enum Command {
     /// Exits with 0 if all was measured, with 1 if something could not be, with 2 if nothing could be.
     #[cfg(feature = "scripts")]
     Scripts(Scripts),
+    /// Run one master of a cluster at its full size: many counts, then decisions about 10⁹ users
+    ///
+    /// Exits with 0 if all bars were met, with 1 if one was not, with 2 if there was no run.
+    #[cfg(feature = "scale")]
+    Scale(Scale),
     /// Measure limits of concurrent calls, in several processes, on a Redis of its own
     ///
     /// Exits with 0 if all was measured, with 2 if something could not be.
@@ -96,6 +109,16 @@ struct Compare {
 }
 
 #[derive(Args)]
+struct Bytes {
+    /// Keys of each layout
+    #[arg(long, value_name = "KEYS", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    keys: u32,
+    /// Programs of servers, separated by commas [default: redis-server, and all that are in target/servers]
+    #[arg(long, value_name = "PROGRAMS", value_delimiter = ',')]
+    servers: Vec<PathBuf>,
+}
+
+#[derive(Args)]
 struct Pages {
     /// Directory with performance/results.json, for performance.md and performance/
     #[arg(long, value_name = "DIRECTORY", default_value = "docs")]
@@ -122,6 +145,29 @@ struct Scripts {
     /// Directory for performance/scripts.md [default: docs, if measured in full; else none]
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
+}
+
+#[cfg(feature = "scale")]
+#[derive(Args)]
+struct Scale {
+    /// Counts that the full master holds before the load [default: as many of 66 666 666 as fit into memory]
+    #[arg(long, value_name = "COUNTS", value_parser = clap::value_parser!(u64).range(1..=66_666_666))]
+    counts: Option<u64>,
+    /// Minutes of the load
+    #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=60))]
+    minutes: u8,
+    /// Decisions a second of the full master's keys
+    #[arg(long, value_name = "RATE", default_value_t = 67_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate: u32,
+    /// Seconds of the window of the load's limits
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    window: u16,
+    /// Pack the counts into this number of hashes [default: a key for each count]
+    #[arg(long, value_name = "BUCKETS")]
+    packed: Option<u32>,
+    /// Directory for seconds.csv, latency.svg and memory.svg
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/scale")]
+    out: PathBuf,
 }
 
 #[cfg(feature = "slots")]
@@ -161,11 +207,15 @@ fn main() -> ExitCode {
             print(&lines.collect::<String>());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Bytes(options) => compare_bytes(&options),
+        Command::BytesHere { keys } => print_bytes(keys),
         Command::Pages(options) => write_pages_anew(&options),
         #[cfg(feature = "layer")]
         Command::Layer(options) => measure_layer(&options),
         #[cfg(feature = "scripts")]
         Command::Scripts(options) => measure_scripts(&options),
+        #[cfg(feature = "scale")]
+        Command::Scale(options) => run_at_scale(&options),
         #[cfg(feature = "slots")]
         Command::Slots(options) => measure_slots(&options),
         #[cfg(feature = "slots")]
@@ -219,6 +269,21 @@ fn compare(options: &Compare) -> Result<ExitCode, Failure> {
     Ok(if report.problems.is_empty() && unknown.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn compare_bytes(options: &Bytes) -> Result<ExitCode, Failure> {
+    let servers = if options.servers.is_empty() { layouts::known_servers() } else { options.servers.clone() };
+    for server in &servers {
+        let measured = layouts::measure_on(server, options.keys)?;
+        print(&format!("\n{}, bytes a key, {} keys\n{}", measured.server, options.keys, measured.table().text()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_bytes(keys: u32) -> Result<ExitCode, Failure> {
+    let measured = runtime()?.block_on(layouts::measure_here(keys))?;
+    print(&serde_json::to_string(&measured).map_err(failed)?);
+    Ok(ExitCode::SUCCESS)
+}
+
 fn write_pages_anew(options: &Pages) -> Result<ExitCode, Failure> {
     let results = options.out.join(FIGURES_DIRECTORY).join("results.json");
     let unreadable = |failure: &dyn std::fmt::Display| format!("{} cannot be read: {failure}", results.display());
@@ -256,6 +321,23 @@ fn measure_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
         print(&format!("written: {}\n", page.display()));
     }
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(feature = "scale")]
+fn run_at_scale(options: &Scale) -> Result<ExitCode, Failure> {
+    // An unwritable directory is an error now, not after ten minutes.
+    fs::create_dir_all(&options.out).map_err(|error| unwritable(&options.out, error))?;
+    let report = scale::run(&ScalePlan {
+        counts: options.counts,
+        load: Duration::from_secs(60 * u64::from(options.minutes)),
+        rate: options.rate,
+        window: Duration::from_secs(options.window.into()),
+        packed: options.packed,
+    })?;
+    scale::write(&report, &options.out).map_err(|failure| unwritable(&options.out, failure))?;
+    print(&format!("\n{}\nwritten: {}\n", scale::bar_table(&report).text(), options.out.display()));
+    let missed = scale::bars(&report).iter().any(|bar| bar.met == Some(false));
+    Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 #[cfg(feature = "slots")]

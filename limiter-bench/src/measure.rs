@@ -9,6 +9,7 @@ mod loaded;
 mod spun;
 mod waiting;
 
+pub(crate) use bytes::SETTLE_TIME;
 pub use instructions::spin_path;
 pub use waiting::{Waited, wait_here};
 

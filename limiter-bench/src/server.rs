@@ -1,5 +1,6 @@
 //! The comparison's own Redis, and the server's own figures.
 
+use std::any::Any;
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
@@ -49,10 +50,7 @@ impl Server {
         panic::set_hook(Box::new(|_| {})); // the failure below has its message
         let started = panic::catch_unwind(|| RedisServer::builder().tcp().start());
         panic::set_hook(hook);
-        started.map(|redis| Self { redis }).map_err(|payload| {
-            let message = payload.downcast_ref::<String>().map(String::as_str);
-            failed(message.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given"))
-        })
+        started.map(|redis| Self { redis }).map_err(|payload| failed(panic_message(&*payload)))
     }
 
     /// Returns the URL for clients.
@@ -66,6 +64,17 @@ impl Server {
     pub fn version(&self) -> String {
         let (major, minor) = self.redis.version();
         format!("{major}.{minor}")
+    }
+
+    /// Returns the name and the version, such as `Redis 7.0`.
+    ///
+    /// # Errors
+    ///
+    /// The server is unavailable.
+    pub fn name(&self) -> Result<String, Failure> {
+        let info = self.call(&["INFO", "server"])?;
+        let valkey = info.lines().find_map(|line| line.strip_prefix("valkey_version:"));
+        Ok(valkey.map_or_else(|| format!("Redis {}", self.version()), |version| format!("Valkey {}", version.trim())))
     }
 
     /// Waits until the server is idle, removes all keys, and resets the counts of commands.
@@ -205,6 +214,12 @@ impl Server {
     fn client(&self) -> Result<Client, Failure> {
         self.redis.client().map_err(|error| format!("Redis is unavailable: {error}"))
     }
+}
+
+/// Returns the message of a panic.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    let message = payload.downcast_ref::<String>().map(String::as_str);
+    message.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
 }
 
 /// Parses a line such as `cmdstat_get:calls=3,usec=5,…`.

@@ -41,6 +41,34 @@ fn scripts_without_a_server_exit_with_2() {
     assert!(errors.starts_with("limiter-bench: Redis cannot be started (") && errors.lines().count() == 1, "{errors}");
 }
 
+#[cfg(feature = "scale")]
+#[test]
+fn a_run_at_scale_that_is_impossible_exits_with_2() {
+    let out = std::env::temp_dir().join(format!("limiter-scale-command-{}", std::process::id()));
+    let out = out.to_string_lossy();
+    for (arguments, reason) in [
+        (&["--counts", "1000"][..], "limiter-bench: cannot run \"/no/such/server\""),
+        (&["--packed", "16384"], "limiter-bench: `--packed` must be left out"),
+        (&["--counts", "0"], "error: invalid value '0' for '--counts <COUNTS>'"),
+        (&["--minutes", "0"], "error: invalid value '0' for '--minutes <MINUTES>'"),
+    ] {
+        let (code, _, errors) = bench(&[&["scale", "--out", &out], arguments].concat());
+        assert_eq!(code, Some(2), "{errors}");
+        assert!(errors.starts_with(reason), "{errors}");
+    }
+    let _ = std::fs::remove_dir(&*out); // the command creates it first
+}
+
+#[test]
+fn bytes_without_a_server_exit_with_2() {
+    let (code, _, errors) = bench(&["bytes", "--servers", "/no/such/server"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        errors.starts_with("limiter-bench: cannot run \"/no/such/server\"") && errors.lines().count() == 1,
+        "{errors}"
+    );
+}
+
 #[test]
 fn pages_without_results_exit_with_2() {
     let (code, _, errors) = bench(&["pages", "--out", "/no/such/directory"]);

@@ -14,7 +14,7 @@ use crate::server::Server;
 const WINDOW_SECONDS: u64 = 60;
 
 /// The time after which every contestant has sent its counts to the server. One sends them only from time to time.
-const SETTLE_TIME: Duration = Duration::from_millis(50);
+pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(50);
 
 pub(super) async fn measure(
     stage: &Stage<'_>,

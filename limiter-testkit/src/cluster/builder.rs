@@ -10,8 +10,8 @@ use crate::proxy::Proxy;
 use crate::server::{BUS_OFFSET, Certificates, MAX_PORT_ATTEMPTS, RedisServer, RedisServerBuilder, free_port_with_bus};
 use crate::socket::Address;
 
-/// The number of masters. With fewer there is no majority that could replace one.
-pub(super) const MASTER_COUNT: usize = 3;
+/// The default number of masters. With fewer there is no majority that could replace one.
+const DEFAULT_MASTERS: usize = 3;
 
 /// The default time after which a silent node is considered dead. It is short for quick tests, and long enough for a
 /// busy machine.
@@ -22,7 +22,8 @@ const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(1_000);
 #[must_use = "nothing runs before `start`"]
 pub struct ClusterBuilder {
     node: RedisServerBuilder, // copied for each node
-    replicas: usize,
+    masters: usize,
+    has_replicas: bool,
     proxied: bool,
     node_timeout: Duration,
 }
@@ -30,14 +31,25 @@ pub struct ClusterBuilder {
 impl Default for ClusterBuilder {
     fn default() -> Self {
         let node = RedisServer::builder().tcp();
-        Self { node, replicas: MASTER_COUNT, proxied: false, node_timeout: DEFAULT_NODE_TIMEOUT }
+        Self { node, masters: DEFAULT_MASTERS, has_replicas: true, proxied: false, node_timeout: DEFAULT_NODE_TIMEOUT }
     }
 }
 
 impl ClusterBuilder {
-    /// Starts three masters and no replicas.
+    /// Starts the masters without replicas.
     pub fn masters_only(mut self) -> Self {
-        self.replicas = 0;
+        self.has_replicas = false;
+        self
+    }
+
+    /// Sets the number of masters, 3 or more, instead of three. Each has an equal part of the slots, in order.
+    ///
+    /// # Panics
+    ///
+    /// There are fewer than three, which are no majority without one of them.
+    pub fn masters(mut self, masters: usize) -> Self {
+        assert!(masters >= DEFAULT_MASTERS, "`masters` must be {DEFAULT_MASTERS} or more, got {masters}");
+        self.masters = masters;
         self
     }
 
@@ -92,8 +104,9 @@ impl ClusterBuilder {
     /// There is no `redis-server`, or the nodes do not form a cluster in time. The message has the ends of the logs.
     #[must_use]
     pub fn start(self) -> Cluster {
-        let nodes = (0..MASTER_COUNT + self.replicas).map(|_| self.start_node()).collect();
-        Cluster::form(Nodes::new(nodes))
+        let replicas = if self.has_replicas { self.masters } else { 0 };
+        let nodes = (0..self.masters + replicas).map(|_| self.start_node()).collect();
+        Cluster::form(Nodes::new(nodes), self.masters)
     }
 
     fn start_node(&self) -> Node {

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::builder::MASTER_COUNT;
 use super::settle::node_view;
 use super::{Cluster, SLOTS};
 use crate::nodes::{NodeId, Nodes};
@@ -17,15 +16,16 @@ const MEET_TIMEOUT: Duration = Duration::from_secs(30);
 const REPEAT_MEET_AFTER: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    pub(super) fn form(nodes: Nodes) -> Self {
+    /// Joins nodes of which the first ones are masters, and each further one is the replica of one of these.
+    pub(super) fn form(nodes: Nodes, masters: usize) -> Self {
         let name = |id: NodeId| nodes.get(id).server.command(&["CLUSTER", "MYID"]).text();
         let names = nodes.ids().map(name).collect();
         let cluster = Self { nodes, names, former_replicas: BTreeMap::new() };
-        cluster.assign_slots();
+        cluster.assign_slots(masters);
         cluster.introduce_nodes();
         cluster.wait_for_known_nodes();
-        for replica in &cluster.nodes()[MASTER_COUNT..] {
-            let master = cluster.name(NodeId(replica.0 - MASTER_COUNT));
+        for replica in &cluster.nodes()[masters..] {
+            let master = cluster.name(NodeId(replica.0 - masters));
             cluster.server(*replica).command(&["CLUSTER", "REPLICATE", master]);
         }
         cluster.settle();
@@ -33,8 +33,8 @@ impl Cluster {
     }
 
     /// Assigns the slots while the nodes are separate, so that there is nothing to agree on.
-    fn assign_slots(&self) {
-        let masters = u16::try_from(MASTER_COUNT).expect("a few");
+    fn assign_slots(&self, masters: usize) {
+        let masters = u16::try_from(masters).expect("a few");
         for (index, master) in (0..masters).zip(self.nodes()) {
             let [first, end] = [index, index + 1].map(|part| u32::from(part) * u32::from(SLOTS) / u32::from(masters));
             let slots: Vec<_> = (first..end).map(|slot| slot.to_string()).collect();

@@ -34,6 +34,14 @@ fn three_masters_share_all_slots_and_three_replicas_follow() {
     }
 }
 
+#[test]
+fn more_masters_share_all_slots_in_equal_parts() {
+    let cluster = Cluster::builder().masters(5).masters_only().start();
+    let parts: Vec<_> = cluster.masters().into_iter().flat_map(|master| cluster.slots_of(master)).collect();
+    assert_eq!(parts, [0..=3275, 3276..=6552, 6553..=9829, 9830..=13106, 13107..=16383]);
+    assert_eq!(cluster.replicas(), []);
+}
+
 /// Once the master is killed and restarted, once it is paused and resumed.
 #[test]
 fn a_replica_is_promoted_and_the_old_master_follows_it() {
