@@ -24,9 +24,11 @@ use crate::error::Error;
 
 mod first_bytes;
 mod timed_stream;
+mod timed_writes;
 
 pub(crate) use first_bytes::FirstBytes;
 pub(crate) use timed_stream::{StreamTimes, TimedStream, TurnCount};
+pub(crate) use timed_writes::TimedWrites;
 
 /// The pause after a failure to accept, as without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);

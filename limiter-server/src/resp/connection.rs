@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io::ErrorKind::{TimedOut, WriteZero};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use super::commands::{Command, CommandSpec, Refusal, find};
 use super::parser::{Arguments, MAX_COMMAND_BYTES, Parser};
 use super::reply::{Protocol, Replies};
 use super::session::{Next, ServerFacts, Session};
-use crate::listen::Phase;
+use crate::listen::{Phase, TimedWrites};
 use crate::service::{DecisionService, Problem};
 
 /// The longest time from the first bytes of a command to its end, and from the start of a connection to its password.
@@ -39,7 +38,7 @@ const IDLE_BYTES: usize = 4 << 10;
 
 /// A connection of a client.
 pub(super) struct Connection<'s, S> {
-    stream: S,
+    stream: TimedWrites<S>,
     service: &'s DecisionService,
     facts: &'s ServerFacts,
     /// The bytes that were received and not read.
@@ -86,7 +85,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
     /// Creates the connection with this number.
     pub(super) fn new(stream: S, service: &'s DecisionService, facts: &'s ServerFacts, id: u64) -> Self {
         Self {
-            stream,
+            stream: TimedWrites::new(stream, MAX_STALL),
             service,
             facts,
             received: Vec::with_capacity(IDLE_BYTES),
@@ -275,18 +274,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
 
     /// Sends all replies. A client that takes none for a time has lost them.
     async fn send(&mut self) -> io::Result<()> {
-        let mut rest = self.replies.bytes();
-        while !rest.is_empty() {
-            let mut write = pin!(self.stream.write(rest));
-            let count = match poll_once(write.as_mut()).await {
-                Poll::Ready(count) => count?,
-                Poll::Pending => timeout(MAX_STALL, write).await.map_err(|_| io::Error::from(TimedOut))??,
-            };
-            if count == 0 {
-                return Err(WriteZero.into());
-            }
-            rest = &rest[count..];
-        }
+        self.stream.write_all(self.replies.bytes()).await?;
         self.replies.clear(IDLE_BYTES);
         Ok(())
     }
