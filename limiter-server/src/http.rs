@@ -15,23 +15,26 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::access::Access;
 use crate::reports::{Outcome, ProtocolReports};
 use crate::service::{Answer, Call, DEFAULT_TTL, DecisionService, Target};
-use access::{Access, Right};
 use answer::{AnswerBody, SlotBody, UsageBody, add_fields, json_response, status_of, uncached};
 use auth::PartHeaders;
 use body::{
     BatchBody, ChargeBody, CheckBody, EnterBody, LeaveBody, MAX_BATCH_BYTES, MAX_BODY_BYTES, RefundBody, SettleBody,
     TargetOnlyBody, parse, read_json,
 };
+pub(crate) use connection::{TOO_MANY_CONNECTIONS, serve_connection};
 use problem::{HttpProblem, ProblemBody};
+use right::Right;
 
-pub(crate) mod access;
 mod answer;
 pub(crate) mod auth;
 mod body;
+mod connection;
 mod ops;
 mod problem;
+mod right;
 #[cfg(test)]
 mod openapi_tests;
 
@@ -166,7 +169,7 @@ impl HttpService {
         if !entry.methods.contains(request.method()) {
             return Err(HttpProblem::of_method(entry.allow));
         }
-        self.access.check(entry.right, request.headers())
+        entry.right.check(&self.access, request.headers())
     }
 
     async fn answer(&self, route: Route, request: Request<Body>) -> Answered {

@@ -6,6 +6,7 @@
 //! describes routes, gateways and failures.
 
 mod error;
+mod access;
 mod service;
 mod reports;
 mod listen;

@@ -24,9 +24,11 @@ use crate::error::Error;
 
 mod first_bytes;
 mod timed_stream;
+mod timed_writes;
 
 pub(crate) use first_bytes::FirstBytes;
 pub(crate) use timed_stream::{StreamTimes, TimedStream, TurnCount};
+pub(crate) use timed_writes::TimedWrites;
 
 /// The pause after a failure to accept, as without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -52,6 +54,26 @@ impl ListenAddress {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
             Self::Unix(_) => true,
         }
+    }
+
+    /// Returns the mistakes of addresses that a server would bind together, each with its option: those that are in use, and
+    /// two that are one. A socket that an ended process has left is none, as a server replaces it.
+    #[must_use]
+    pub fn mistakes<'a>(addresses: impl IntoIterator<Item = (&'a str, &'a Self)>) -> Vec<Error> {
+        // A port stays bound until all are, so that none is there twice.
+        let (mut ports, mut paths, mut mistakes) = (Vec::new(), Vec::new(), Vec::new());
+        for (option, address) in addresses {
+            let bound = match address {
+                Self::Tcp(address) => std::net::TcpListener::bind(address).map(|port| ports.push(port)),
+                Self::Unix(path) if paths.contains(&path) => Err(io::ErrorKind::AddrInUse.into()),
+                Self::Unix(path) => {
+                    paths.push(path);
+                    check_path(path)
+                }
+            };
+            mistakes.extend(bound.err().map(|error| not_free(option, address, &error)));
+        }
+        mistakes
     }
 }
 
@@ -112,18 +134,14 @@ impl Listener {
     /// # Errors
     /// The address cannot be used: it is in use, for one.
     pub(crate) async fn bind(option: &str, address: &ListenAddress) -> Result<Self, Error> {
-        let failed = |error: &io::Error| {
-            Error::new(format!(
-                "`{option}` must be a free address, got {address}: {error}: use another one, or end its program"
-            ))
-        };
+        let failed = |error: &io::Error| not_free(option, address, error);
         match address {
             ListenAddress::Tcp(address) => {
                 TcpListener::bind(address).await.map(Self::Tcp).map_err(|error| failed(&error))
             }
             #[cfg(unix)]
             ListenAddress::Unix(path) => {
-                remove_left_over(path).await.map_err(|error| failed(&error))?;
+                remove_left_over(path).map_err(|error| failed(&error))?;
                 let listener = UnixListener::bind(path).map_err(|error| failed(&error))?;
                 // As a port of this machine, for every user who may enter its directory: a gateway has a user of its own.
                 let for_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
@@ -158,18 +176,54 @@ impl Listener {
     }
 }
 
+fn not_free(option: &str, address: &ListenAddress, error: &io::Error) -> Error {
+    Error::new(format!(
+        "`{option}` must be a free address, got {address}: {error}: use another one, or end its program"
+    ))
+}
+
+/// Checks that a socket can be made at a path, in the place of one whose process has ended.
+#[cfg(unix)]
+fn check_path(path: &Path) -> io::Result<()> {
+    match left_over(path)? {
+        Some(_) => Ok(()),
+        None => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            std::fs::metadata(directory.unwrap_or(Path::new("."))).map(drop)
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn check_path(_path: &std::path::Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Removes the socket of a process that has ended. One that accepts connections is in use.
 #[cfg(unix)]
-async fn remove_left_over(path: &Path) -> io::Result<()> {
+fn remove_left_over(path: &Path) -> io::Result<()> {
+    match left_over(path)? {
+        Some(path) => std::fs::remove_file(path),
+        None => Ok(()),
+    }
+}
+
+/// Returns the path if there is a socket that no process serves. `None` if there is nothing.
+///
+/// # Errors
+/// The socket is in use, or there is another file.
+#[cfg(unix)]
+fn left_over(path: &Path) -> io::Result<Option<&Path>> {
     use std::os::unix::fs::FileTypeExt;
 
-    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(None) };
     if !found.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
     }
-    match UnixStream::connect(path).await {
+    // A socket of this machine accepts or refuses at once.
+    match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Some(path)),
         Err(error) => Err(error),
     }
 }
@@ -331,6 +385,33 @@ mod tests {
         std::fs::write(&path, "").expect("a file");
         let error = Listener::bind("http", &address).await.expect_err("no socket").to_string();
         assert!(error.contains("no socket") && path.exists(), "{error}");
+    }
+
+    #[test]
+    fn addresses_in_use_are_mistakes_and_stay_as_they_are() {
+        let mistakes = |addresses: &[&str]| {
+            let addresses: Vec<ListenAddress> = addresses.iter().map(|text| text.parse().expect(text)).collect();
+            let found = ListenAddress::mistakes(["http", "resp", "grpc"].into_iter().zip(&addresses));
+            found.iter().map(|mistake| mistake.to_string().split('`').nth(1).unwrap_or_default().to_owned()).collect()
+        };
+        let mistakes = |addresses: &[&str]| -> Vec<String> { mistakes(addresses) };
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let taken = (taken.local_addr().expect("bound").to_string(), taken);
+        assert_eq!(mistakes(&["127.0.0.1:0", &taken.0, "127.0.0.1:0"]), ["resp"]);
+        drop(taken.1);
+        assert_eq!(mistakes(&[&taken.0, "127.0.0.1:0", &taken.0]), ["grpc"], "one port for two");
+        #[cfg(unix)]
+        {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = |name: &str| format!("unix:{}", directory.path().join(name).display());
+            let used = std::os::unix::net::UnixListener::bind(directory.path().join("used")).expect("a free path");
+            drop(std::os::unix::net::UnixListener::bind(directory.path().join("left")).expect("a free path"));
+            std::fs::write(directory.path().join("file"), "").expect("a file");
+            assert_eq!(mistakes(&[&path("used"), &path("left"), &path("file")]), ["http", "grpc"]);
+            assert_eq!(mistakes(&[&path("new"), &path("none/new"), &path("new")]), ["resp", "grpc"]);
+            assert!(directory.path().join("left").exists() && !directory.path().join("new").exists());
+            drop(used);
+        }
     }
 
     #[tokio::test]

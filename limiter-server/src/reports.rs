@@ -18,6 +18,9 @@ pub(crate) enum Outcome {
     Failed,
 }
 
+/// The number of outcomes.
+pub(crate) const OUTCOME_COUNT: usize = OUTCOMES.len();
+
 const OUTCOMES: [(Outcome, &str); 4] =
     [(Outcome::Ok, "ok"), (Outcome::Denied, "denied"), (Outcome::Invalid, "invalid"), (Outcome::Failed, "failed")];
 
@@ -78,6 +81,18 @@ impl ProtocolReports {
             series.requests[outcome as usize].increment(1);
             series.durations.record(duration);
         }
+    }
+
+    /// Records requests of the command at this place that took one time together: their number for each outcome.
+    pub(crate) fn record_all(&self, command: usize, counts: &[usize; OUTCOME_COUNT], duration: Duration) {
+        let (all, Some(series)) = (counts.iter().sum(), self.commands.get(command)) else { return };
+        if all == 0 {
+            return;
+        }
+        for (requests, count) in series.requests.iter().zip(counts) {
+            requests.increment(u64::try_from(*count).unwrap_or(u64::MAX));
+        }
+        series.durations.record_many(duration, all);
     }
 }
 

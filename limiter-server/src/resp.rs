@@ -22,7 +22,7 @@ mod throttle;
 use connection::Connection;
 use session::ServerFacts;
 
-use crate::http::access::Access;
+use crate::access::Access;
 use crate::listen::{Phase, Socket};
 use crate::service::DecisionService;
 

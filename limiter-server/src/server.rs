@@ -1,6 +1,5 @@
 //! A server with its sockets, or its routes for another one.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,52 +7,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use rate_limited::Limiter;
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until, timeout};
-use tower_service::Service;
+use tokio::time::{sleep, sleep_until};
 
-use crate::envoy::EnvoyConfig;
+use crate::access::Access;
+use crate::envoy::{self, EnvoyConfig};
 use crate::error::Error;
-use crate::grpc::{self, GrpcService, IsToken};
-use crate::http::HttpService;
-use crate::http::access::Access;
+use crate::grpc::{self, GrpcService};
 use crate::http::auth::PartHeaders;
-use crate::listen::{
-    Connections, FirstBytes, ListenAddress, Listener, Phase, Socket, StreamTimes, TimedStream, TurnCount,
-};
+use crate::http::{self, HttpService};
+use crate::listen::{Connections, ListenAddress, Listener, Phase};
 use crate::resp::{self, RespService};
 use crate::service::{Catalog, CatalogRule, DecisionService, ServicePolicy};
 
-/// The times of the clients of HTTP. Gateways keep connections for up to 90 s.
-const HTTP_TIMES: StreamTimes =
-    StreamTimes { head: Duration::from_secs(10), idle: Duration::from_secs(180), stall: Duration::from_secs(20) };
-/// The most bytes and fields of a head.
-const MAX_HEAD_BYTES: usize = 32 << 10;
-const MAX_HEADERS: usize = 64;
-/// The time for the first request of a connection that was new when the server closed.
-const FIRST_REQUEST_TIME: Duration = Duration::from_millis(500);
-/// The bytes with which a client begins HTTP/2.
-const HTTP2_PREFACE_BYTES: usize = 24;
 /// The time in which the server is not ready and still accepts, and that of the end in all.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 const END_TIME: Duration = Duration::from_millis(4_500);
 /// The longest time between two sweeps of the slots.
 const MAX_SWEEP_TIME: Duration = Duration::from_secs(1);
-
-/// The time between two looks at the files of Envoy's configuration.
-const ENVOY_CONFIG_TIME: Duration = Duration::from_secs(1);
-
-const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
-    content-length: 144\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
-    {\"type\":\"about:blank\",\"title\":\"Too many connections\",\"status\":503,\"code\":\"too-many-connections\",\"detail\":\"all places of connections are in use\"}";
-
 /// A decision service on a limiter: its options, and its sockets or routes.
 ///
 /// The limiter should be built with [`report_limits`](rate_limited::Builder::report_limits), so that an answer has each of
@@ -360,7 +332,7 @@ impl BoundServer {
         let (is_serving, health) = watch::channel(true);
         let new_connections = || Connections::new(server.max_connections, watched.clone());
         let (connections, of_resp, of_grpc) = (new_connections(), new_connections(), new_connections());
-        follow_envoy_config(&server.envoy, &service);
+        envoy::follow_files(&server.envoy, &service);
         let resp_service = Arc::new(RespService::new(Arc::clone(&service), server.access.clone()));
         let serving_resp = async {
             if let Some(listener) = resp {
@@ -368,19 +340,14 @@ impl BoundServer {
                 of_resp.serve(listener, serve, resp::TOO_MANY_CONNECTIONS).await;
             }
         };
-        let access = server.access.clone();
-        let is_token = access.has_token().then(|| Arc::new(move |sent: &[u8]| access.is_token(sent)) as IsToken);
-        let calls = GrpcService::new(service, server.envoy, is_token, health);
+        let calls = GrpcService::new(service, server.envoy, server.access, health);
         let serving_grpc = async {
             if let Some(listener) = grpc {
-                of_grpc.serve(listener, move |socket, phase| serve_grpc(calls.clone(), socket, phase), b"").await;
+                of_grpc.serve(listener, move |socket, phase| grpc::serve(calls.clone(), socket, phase), b"").await;
             }
         };
-        let serving = connections.serve(
-            listener,
-            move |socket, phase| serve_http(router.clone(), socket, phase),
-            TOO_MANY_CONNECTIONS,
-        );
+        let serve = move |socket, phase| http::serve_connection(router.clone(), socket, phase);
+        let serving = connections.serve(listener, serve, http::TOO_MANY_CONNECTIONS);
         let ending = async {
             end.await;
             is_ending.store(true, Ordering::Relaxed);
@@ -400,69 +367,6 @@ impl fmt::Debug for BoundServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoundServer").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// Serves one connection of HTTP. Its errors are the client's.
-async fn serve_http(router: Router, socket: Socket, mut phase: watch::Receiver<Phase>) {
-    let turns = TurnCount::default();
-    let stream = TimedStream::new(socket, HTTP_TIMES, turns.clone());
-    let turns_so_far = turns.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
-        turns.turn();
-        let (mut router, turns) = (router.clone(), turns.clone());
-        async move {
-            let response = router.call(request.map(Body::new)).await;
-            turns.turn();
-            response.map_err(|never: Infallible| match never {})
-        }
-    });
-    let mut server = http1::Builder::new();
-    server.header_read_timeout(None).max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD_BYTES).auto_date_header(false);
-    // Answers are small: one write of a copy is cheaper than a vectored one.
-    server.writev(false);
-    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
-    let closing = async move {
-        let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
-    };
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = closing => {}
-    }
-    // A client that has just connected sends its first request now. The answer ends the connection.
-    let is_new = turns_so_far.get() == 0;
-    if is_new && timeout(FIRST_REQUEST_TIME, connection.as_mut()).await.is_ok() {
-        return;
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
-}
-
-/// Serves one connection of gRPC.
-async fn serve_grpc(calls: GrpcService, socket: Socket, mut phase: watch::Receiver<Phase>) {
-    let socket = FirstBytes::new(socket, HTTP2_PREFACE_BYTES, HTTP_TIMES.head);
-    grpc::serve_connection(calls, socket, async move {
-        let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
-    })
-    .await;
-}
-
-/// Looks for changes of Envoy's configuration, as long as the server lives.
-fn follow_envoy_config(config: &Arc<EnvoyConfig>, service: &Arc<DecisionService>) {
-    if config.is_empty() {
-        return;
-    }
-    let (config, service) = (Arc::downgrade(config), Arc::downgrade(service));
-    tokio::spawn(async move {
-        loop {
-            sleep(ENVOY_CONFIG_TIME).await;
-            let (Some(config), Some(service)) = (config.upgrade(), service.upgrade()) else { return };
-            // It reads files.
-            let refresh = move || config.refresh(service.limiter(), || service.read_rules());
-            if tokio::task::spawn_blocking(refresh).await.is_err() {
-                return;
-            }
-        }
-    });
 }
 
 /// Frees slots at their ends, as long as the service lives.
@@ -486,14 +390,6 @@ fn sweep_slots(service: &Arc<DecisionService>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_answer_to_a_connection_too_many_is_whole() {
-        let text = std::str::from_utf8(TOO_MANY_CONNECTIONS).expect("ASCII");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{} bytes", body.len());
-        assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
-    }
 
     #[test]
     fn an_address_of_other_machines_needs_a_token() {

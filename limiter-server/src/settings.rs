@@ -89,6 +89,11 @@ impl Settings {
                 mistakes.take(server.check_address(option, address));
             }
         }
+        if arguments.check {
+            let addresses = [("http", &http), ("resp", &resp), ("grpc", &grpc)];
+            let addresses = addresses.into_iter().filter_map(|(option, address)| Some((option, address.as_ref()?)));
+            mistakes.0.extend(ListenAddress::mistakes(addresses).iter().map(ToString::to_string));
+        }
         match (http, mistakes.0) {
             (Some(http), mistakes) if mistakes.is_empty() => {
                 let (follows_shared_rules, is_alone) = (arguments.shared_rules, url.is_none());

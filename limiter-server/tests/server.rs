@@ -27,3 +27,5 @@ mod program;
 mod resp;
 #[path = "server/slots.rs"]
 mod slots;
+#[path = "server/together.rs"]
+mod together;

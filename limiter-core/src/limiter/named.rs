@@ -243,8 +243,18 @@ impl<'a> Named<'a> {
 
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
-        let inside = self.limiter.inside();
-        inside.decide_named(|| self.plan_call(inside, limits), max_wait, None).await.map(decision_of)
+        let (inside, mut pending) = (self.limiter.inside(), None);
+        // Most calls are decided here, without the states of a future.
+        if let (&[(key, ..)], true) = (limits, max_wait.is_zero())
+            && let Some(plan) = inside.rules.plan_one(self.own_policy(), &self.rule_use(key, limits), self)
+        {
+            match inside.try_decide(&plan) {
+                Ok(decision) => return Ok(decision),
+                Err(ticket) => pending = Some((plan, ticket)),
+            }
+        }
+        let read = || self.plan_call(inside, limits);
+        inside.plan_and_decide(read, Err, max_wait, pending, None).await.map(decision_of)
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in

@@ -1,9 +1,10 @@
 //! References to rules: by name, or by a position in the caches of threads.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::{io, thread};
+use std::{io, ptr, thread};
 
 use crate::run::run_contained;
 use crate::sync::process::PerProcess;
@@ -69,9 +70,29 @@ const MAX_NAMES: usize = 10_000;
 /// The names so far, with their positions.
 static NAMES: PerProcess<RwLock<HashMap<&'static str, u32>>> = PerProcess::new();
 
+thread_local! {
+    /// The last name of this thread with its position, and the address of the names of its process. Threads that call one
+    /// rule share no lock by it.
+    static LAST_NAME: Cell<Option<(usize, &'static str, u32)>> = const { Cell::new(None) };
+}
+
 /// Returns the name as a static text, and its position in the caches of threads. `None` if there are too many names.
 pub(crate) fn intern(name: &str) -> Option<(&'static str, u32)> {
     let positions = NAMES.here();
+    let process = ptr::from_ref(positions).addr();
+    let last = LAST_NAME.try_with(Cell::get).ok().flatten();
+    if let Some((_, last, position)) = last.filter(|(of, last, _)| (*of, *last) == (process, name)) {
+        return Some((last, position));
+    }
+    let interned = intern_in(positions, name);
+    if let Some((name, position)) = interned {
+        // A thread that ends interns without it.
+        let _ = LAST_NAME.try_with(|last| last.set(Some((process, name, position))));
+    }
+    interned
+}
+
+fn intern_in(positions: &RwLock<HashMap<&'static str, u32>>, name: &str) -> Option<(&'static str, u32)> {
     let known = read(positions).get_key_value(name).map(|(name, position)| (*name, *position));
     if known.is_some() {
         return known;
@@ -140,6 +161,6 @@ mod tests {
         let [one, again, other] = ["a name", "a name", "another"].map(|name| intern(name).expect("few names"));
         assert_eq!(one, again);
         assert_ne!(one.1, other.1);
-        assert!(std::ptr::eq(one.0, again.0));
+        assert!(ptr::eq(one.0, again.0));
     }
 }

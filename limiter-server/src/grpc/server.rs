@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
@@ -22,6 +23,7 @@ use tonic_prost::ProstCodec;
 use super::GrpcService;
 use super::health::{HealthCheck, HealthWatch};
 use super::messages::{self, RateLimitRequest, RateLimitResponse};
+use crate::listen::{FirstBytes, Phase, Socket};
 use crate::reports::Outcome;
 
 /// The most bytes of a request. Envoy sends less than 1 kB.
@@ -34,6 +36,9 @@ const MAX_RESET_STREAMS: usize = 20;
 /// The time without a frame after which a connection is tested, and that for its answer.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The bytes with which a client begins HTTP/2, and their time.
+const PREFACE_BYTES: usize = 24;
+const PREFACE_TIME: Duration = Duration::from_secs(10);
 /// The time in which a request must be complete.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// The time of a caller that is left for the way of the answer.
@@ -43,10 +48,19 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
+/// Serves a connection of the server's socket. A peer that does not begin HTTP/2 in time is cut off.
+pub(crate) async fn serve(service: GrpcService, socket: Socket, mut phase: watch::Receiver<Phase>) {
+    let stream = FirstBytes::new(socket, PREFACE_BYTES, PREFACE_TIME);
+    let closing = async move {
+        let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
+    };
+    serve_connection(service, stream, closing).await;
+}
+
 /// Serves a connection until its peer or the server ends it. Its errors are the peer's.
 ///
 /// When `closing` is done, the peer gets GOAWAY, and the calls that run are answered.
-pub(crate) async fn serve_connection(
+pub(super) async fn serve_connection(
     service: GrpcService,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     closing: impl Future<Output = ()>,
@@ -79,7 +93,7 @@ impl GrpcService {
         let began = Instant::now();
         let path = request.uri().path();
         let is_health = path == CHECK || path == WATCH;
-        if !is_health && !self.permits(request.headers()) {
+        if !is_health && self.access.check_bearer(request.headers()).is_err() {
             self.reports.record(0, Outcome::Invalid, began.elapsed());
             self.reports.refused(0, Code::Unauthenticated.description());
             return Status::unauthenticated("`authorization` must be `Bearer` and the token of this server")

@@ -1,13 +1,14 @@
-//! The status of a descriptor, and what Envoy adds to the answer.
+//! The statuses of descriptors and of problems, and what Envoy adds to the answer.
 
 use std::time::Duration;
 
 use rate_limited::http::{self, Fields};
 use rate_limited::{Decision, Limit, Usage};
+use tonic::Status;
 
 use super::messages::{Code, DescriptorStatus, HeaderValue, RateLimit, Unit};
 use crate::envoy::{EnvoyRule, UNITS};
-use crate::service::{Answer, LimitAnswer};
+use crate::service::{Answer, LimitAnswer, Problem, ProblemClass};
 
 /// The status of a descriptor that nothing limits.
 pub(super) fn unlimited(limit_remaining: u32) -> DescriptorStatus {
@@ -116,6 +117,22 @@ pub(super) fn quota_metadata(domain: &str, violations: &[usize]) -> prost_types:
         ("quotaModeViolations", Kind::ListValue(prost_types::ListValue { values })),
     ];
     prost_types::Struct { fields: fields.into_iter().map(|(name, kind)| (name.to_owned(), value(kind))).collect() }
+}
+
+/// The status of gRPC for a problem.
+pub(super) fn of_problem(problem: &Problem) -> Status {
+    let detail = match problem.suggestion() {
+        Some(suggestion) => format!("{}: {suggestion}", problem.detail()),
+        None => problem.detail(),
+    };
+    match problem.class() {
+        ProblemClass::Invalid => Status::invalid_argument(detail),
+        ProblemClass::Unknown => Status::not_found(detail),
+        ProblemClass::Used => Status::already_exists(detail),
+        ProblemClass::Unusable => Status::failed_precondition(detail),
+        ProblemClass::Forbidden => Status::permission_denied(detail),
+        ProblemClass::Unavailable => Status::unavailable(detail),
+    }
 }
 
 #[cfg(test)]

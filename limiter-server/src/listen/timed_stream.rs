@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::timed_writes::TimedWrites;
+
 /// The longest times of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamTimes {
@@ -40,7 +42,7 @@ impl TurnCount {
 
 /// A stream whose reads and writes fail when its client is too slow.
 pub(crate) struct TimedStream<S> {
-    stream: S,
+    stream: TimedWrites<S>,
     times: StreamTimes,
     turns: TurnCount,
     /// The turn of `since`.
@@ -52,14 +54,14 @@ pub(crate) struct TimedStream<S> {
     is_armed: bool,
     /// Fires at the end of a head's time, and now and then while the client is idle.
     timer: Pin<Box<Sleep>>,
-    stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> TimedStream<S> {
     pub(crate) fn new(stream: S, times: StreamTimes, turns: TurnCount) -> Self {
         let (since, timer) = (Instant::now(), Box::pin(sleep(times.head)));
         // The first head has the time of a head from the connection on.
-        Self { stream, times, turns, turn: 0, since, is_in_head: true, is_armed: true, timer, stall: None }
+        let stream = TimedWrites::new(stream, times.stall);
+        Self { stream, times, turns, turn: 0, since, is_in_head: true, is_armed: true, timer }
     }
 }
 
@@ -100,33 +102,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> TimedStream<S> {
-    fn timed<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if let Poll::Ready(result) = poll(Pin::new(&mut self.stream), context) {
-            self.stall = None;
-            return Poll::Ready(result);
-        }
-        let most = self.times.stall;
-        ready!(self.stall.get_or_insert_with(|| Box::pin(sleep(most))).as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
 impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.timed(context, |stream, context| stream.poll_write(context, bytes))
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.timed(context, AsyncWrite::poll_flush)
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.timed(context, AsyncWrite::poll_shutdown)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -134,7 +120,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.timed(context, |stream, context| stream.poll_write_vectored(context, slices))
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -207,13 +193,5 @@ mod tests {
         far.write_all(b"he").await.expect("room");
         assert_eq!(stream.read(&mut buffer).await.expect("a part"), 2);
         assert_eq!(seconds_to_error(&mut stream).await, 10);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_fails_when_its_reader_takes_nothing() {
-        let (mut stream, _far, _turns) = stream();
-        let began = Instant::now();
-        let error = stream.write_all(&[0; 100]).await.expect_err("no reader");
-        assert_eq!((error.kind(), began.elapsed().as_secs()), (io::ErrorKind::TimedOut, 20));
     }
 }

@@ -11,7 +11,9 @@ use super::parser::{Arguments, number};
 use super::reply::{Protocol, Replies};
 use super::throttle;
 use crate::reports::Outcome;
-use crate::service::{Answer, Call, DecisionService, Problem, ProblemClass, Target, Value, Values, millis};
+use crate::service::{
+    Answer, Call, Catalog, CatalogRule, DecisionService, Problem, ProblemClass, Target, Value, Values, millis,
+};
 
 /// The kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,20 +100,17 @@ impl<'b> ReadCall<'b> {
     ///
     /// # Errors
     /// An argument is wrong. Whether the rule exists is for the service.
-    pub(super) fn read(
-        kind: CallKind,
-        arguments: Arguments<'_, 'b>,
-        service: &DecisionService,
-    ) -> Result<Self, CallError> {
+    pub(super) fn read(kind: CallKind, arguments: Arguments<'_, 'b>, catalog: &'b Catalog) -> Result<Self, CallError> {
         if kind == CallKind::Throttle {
             return Ok(Self { kind, call: throttle::read(arguments)? });
         }
         let name = text(arguments.get(1).unwrap_or_default())?;
         // Without a rule there is nothing to read: the service has the problem.
-        let parts = service.catalog().find(name).and_then(|rule| rule.part_count());
+        let found = catalog.find(name);
+        let parts = found.and_then(CatalogRule::part_count);
         let values = arguments.after(2).take(parts.unwrap_or(0)).map(|value| text(value).map(Value::from));
         let values = Values::InOrder(values.collect::<Result<_, _>>()?);
-        let mut call = Call::new(Target::Rule { name: Cow::Borrowed(name), values });
+        let mut call = Call { found, ..Call::new(Target::Rule { name: Cow::Borrowed(name), values }) };
         if let Some(parts) = parts {
             read_options(kind, &mut call, name, parts, arguments.after(2 + parts))?;
         }

@@ -2,24 +2,25 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io::ErrorKind::{TimedOut, WriteZero};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
+use arc_swap::Guard;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{self, sleep_until, timeout};
 
-use super::calls::{CallKind, Decided, ReadCall, write_result};
+use super::calls::{CALL_NAMES, CallKind, Decided, ReadCall, write_result};
 use super::commands::{Command, CommandSpec, Refusal, find};
 use super::parser::{Arguments, MAX_COMMAND_BYTES, Parser};
 use super::reply::{Protocol, Replies};
 use super::session::{Next, ServerFacts, Session};
-use crate::listen::Phase;
-use crate::service::{DecisionService, Problem};
+use crate::listen::{Phase, TimedWrites};
+use crate::reports::{OUTCOME_COUNT, Outcome, ProtocolReports};
+use crate::service::{Catalog, DecisionService, Problem};
 
 /// The longest time from the first bytes of a command to its end, and from the start of a connection to its password.
 const MAX_COMMAND_TIME: Duration = Duration::from_secs(10);
@@ -39,7 +40,7 @@ const IDLE_BYTES: usize = 4 << 10;
 
 /// A connection of a client.
 pub(super) struct Connection<'s, S> {
-    stream: S,
+    stream: TimedWrites<S>,
     service: &'s DecisionService,
     facts: &'s ServerFacts,
     /// The bytes that were received and not read.
@@ -72,7 +73,6 @@ enum Step {
 /// A call of a pipeline whose reply has its turn after those of earlier calls.
 struct OpenCall<'c> {
     kind: CallKind,
-    began: Instant,
     state: OpenState<'c>,
 }
 
@@ -86,7 +86,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
     /// Creates the connection with this number.
     pub(super) fn new(stream: S, service: &'s DecisionService, facts: &'s ServerFacts, id: u64) -> Self {
         Self {
-            stream,
+            stream: TimedWrites::new(stream, MAX_STALL),
             service,
             facts,
             received: Vec::with_capacity(IDLE_BYTES),
@@ -170,41 +170,42 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
     async fn answer(&mut self) -> Step {
         let Self { service, facts, received, parser, session, replies, .. } = self;
         let (service, facts, decides_later) = (*service, *facts, self.decides_later);
-        let (mut read, mut open, mut was_late, mut answered) = (0, VecDeque::new(), false, 0);
-        // The end of a call is the start of the next one.
-        let mut began = Instant::now();
+        // What all commands of the turn need is read once.
+        let (began, rules) = (Instant::now(), Guard::into_inner(service.catalog()));
+        let (mut read, mut open, mut was_late, mut turn) = (0, VecDeque::new(), false, 0);
+        let mut answered = AnsweredCalls::default();
         let step = loop {
-            if replies.bytes().len() >= MAX_REPLY_BYTES || answered >= MAX_TURN {
+            if replies.bytes().len() >= MAX_REPLY_BYTES || turn >= MAX_TURN {
                 break Step::Answer;
             }
-            answered += 1;
+            turn += 1;
             let rest = &received[read..];
             let length = match parser.read(rest) {
                 Ok(Some(length)) => length,
                 Ok(None) => break Step::Receive,
                 Err(error) => {
-                    finish(&mut open, session.protocol(), replies, facts).await;
+                    finish(&mut open, session.protocol(), replies, &mut answered).await;
                     replies.error(format_args!("ERR Protocol error: {error}"));
                     break Step::Close;
                 }
             };
             let array = parser.array(&rest[..length]);
             if let Some(arguments) = array.filter(|_| decides_later)
-                && let Ok(Request::Call(call)) = Request::read(arguments, session, facts, service)
+                && let Ok(Request::Call(call)) = Request::read(arguments, session, facts, &rules)
                 && call.is_joint()
             {
-                let call = OpenCall::begin(call, service, began).await;
+                let call = OpenCall::begin(call, service).await;
                 was_late |= matches!(call.state, OpenState::Running(_));
                 open.push_back(call);
                 read += length;
                 if open.len() == MAX_OPEN_CALLS {
-                    finish(&mut open, session.protocol(), replies, facts).await;
+                    finish(&mut open, session.protocol(), replies, &mut answered).await;
                 }
                 continue;
             }
-            finish(&mut open, session.protocol(), replies, facts).await;
+            finish(&mut open, session.protocol(), replies, &mut answered).await;
             let arguments = array.unwrap_or_else(|| parser.line());
-            match Request::read(arguments, session, facts, service) {
+            match Request::read(arguments, session, facts, &rules) {
                 Ok(Request::Nothing) => {}
                 Ok(Request::Call(call)) if call.may_wait() => break Step::Wait { length },
                 Ok(Request::Call(call)) => {
@@ -216,10 +217,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
                             decided.await
                         }
                     };
-                    let outcome = write_result(call.kind, &decided, replies, session.protocol());
-                    let ended = Instant::now();
-                    facts.reports.record(call.kind as usize, outcome, ended - began);
-                    began = ended;
+                    answered.add(call.kind, write_result(call.kind, &decided, replies, session.protocol()));
                 }
                 Ok(Request::Own(spec)) => {
                     if session.run(spec.command, arguments, facts, replies) == Next::Close {
@@ -230,9 +228,10 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
             }
             read += length;
         };
-        finish(&mut open, session.protocol(), replies, facts).await;
+        finish(&mut open, session.protocol(), replies, &mut answered).await;
         drop(open);
         received.drain(..read);
+        answered.record(&facts.reports, began.elapsed());
         // A pipeline of calls that all had their decision at once needs no place for each.
         self.decides_later = was_late;
         step
@@ -244,7 +243,8 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
         let parser = mem::take(&mut self.parser);
         let command: Vec<u8> = self.received.drain(..length).collect();
         let arguments = parser.array(&command).unwrap_or_else(|| parser.line());
-        let call = match Request::read(arguments, &self.session, self.facts, self.service) {
+        let rules = Guard::into_inner(self.service.catalog());
+        let call = match Request::read(arguments, &self.session, self.facts, &rules) {
             Ok(Request::Call(call)) => call,
             // The rules have changed since.
             Ok(Request::Nothing | Request::Own(_)) => return Ok(true),
@@ -275,18 +275,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin + Send> Connection<'s, S> {
 
     /// Sends all replies. A client that takes none for a time has lost them.
     async fn send(&mut self) -> io::Result<()> {
-        let mut rest = self.replies.bytes();
-        while !rest.is_empty() {
-            let mut write = pin!(self.stream.write(rest));
-            let count = match poll_once(write.as_mut()).await {
-                Poll::Ready(count) => count?,
-                Poll::Pending => timeout(MAX_STALL, write).await.map_err(|_| io::Error::from(TimedOut))??,
-            };
-            if count == 0 {
-                return Err(WriteZero.into());
-            }
-            rest = &rest[count..];
-        }
+        self.stream.write_all(self.replies.bytes()).await?;
         self.replies.clear(IDLE_BYTES);
         Ok(())
     }
@@ -323,7 +312,7 @@ impl<'b> Request<'b> {
         arguments: Arguments<'_, 'b>,
         session: &Session,
         facts: &ServerFacts,
-        service: &DecisionService,
+        rules: &'b Catalog,
     ) -> Result<Self, Refusal> {
         if arguments.len() == 0 {
             return Ok(Self::Nothing);
@@ -331,7 +320,7 @@ impl<'b> Request<'b> {
         let spec = find(arguments)?;
         session.check(spec, facts)?;
         match spec.command {
-            Command::Call(kind) => Ok(Self::Call(ReadCall::read(kind, arguments, service)?)),
+            Command::Call(kind) => Ok(Self::Call(ReadCall::read(kind, arguments, rules)?)),
             _ => Ok(Self::Own(spec)),
         }
     }
@@ -339,7 +328,7 @@ impl<'b> Request<'b> {
 
 impl<'c> OpenCall<'c> {
     /// Begins a call. What it takes is decided in the order of the calls.
-    async fn begin(call: ReadCall<'c>, service: &'c DecisionService, began: Instant) -> Self {
+    async fn begin(call: ReadCall<'c>, service: &'c DecisionService) -> Self {
         let kind = call.kind;
         let mut decided: Pin<Box<dyn Future<Output = _> + Send + 'c>> =
             Box::pin(async move { call.decide(service).await });
@@ -347,7 +336,7 @@ impl<'c> OpenCall<'c> {
             Poll::Ready(decided) => OpenState::Done(decided),
             Poll::Pending => OpenState::Running(decided),
         };
-        Self { kind, began, state }
+        Self { kind, state }
     }
 
     /// Returns whether it has its decision.
@@ -363,7 +352,12 @@ impl<'c> OpenCall<'c> {
 }
 
 /// Waits for the decisions of all calls, and writes their replies in order.
-async fn finish(open: &mut VecDeque<OpenCall<'_>>, protocol: Protocol, replies: &mut Replies, facts: &ServerFacts) {
+async fn finish(
+    open: &mut VecDeque<OpenCall<'_>>,
+    protocol: Protocol,
+    replies: &mut Replies,
+    answered: &mut AnsweredCalls,
+) {
     if open.is_empty() {
         return;
     }
@@ -371,11 +365,26 @@ async fn finish(open: &mut VecDeque<OpenCall<'_>>, protocol: Protocol, replies: 
     let mut poll_all =
         |context: &mut Context<'_>| open.iter_mut().map(|call| usize::from(!call.poll(context))).sum::<usize>() == 0;
     poll_fn(|context| if poll_all(context) { Poll::Ready(()) } else { Poll::Pending }).await;
-    let ended = Instant::now();
     for call in open.drain(..) {
         if let OpenState::Done(decided) = call.state {
-            let outcome = write_result(call.kind, &decided, replies, protocol);
-            facts.reports.record(call.kind as usize, outcome, ended - call.began);
+            answered.add(call.kind, write_result(call.kind, &decided, replies, protocol));
+        }
+    }
+}
+
+/// The calls of a turn that have their replies, by kind and outcome. Their replies are sent together, so all have one time.
+#[derive(Default)]
+struct AnsweredCalls([[usize; OUTCOME_COUNT]; CALL_NAMES.len()]);
+
+impl AnsweredCalls {
+    fn add(&mut self, kind: CallKind, outcome: Outcome) {
+        self.0[kind as usize][outcome as usize] += 1;
+    }
+
+    /// Records the calls in the series, with the time from the start of the turn to its end.
+    fn record(&self, reports: &ProtocolReports, duration: Duration) {
+        for (kind, counts) in self.0.iter().enumerate() {
+            reports.record_all(kind, counts, duration);
         }
     }
 }

@@ -293,7 +293,10 @@ pub(super) fn number(text: &[u8]) -> Option<i64> {
     match digits {
         b"0" if digits.len() == text.len() => Some(0),
         [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit) => {
-            std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
+            // Below zero, where the least number is too.
+            let add = |value: i64, digit: &u8| value.checked_mul(10)?.checked_sub(i64::from(digit - b'0'));
+            let value = digits.iter().try_fold(0, add)?;
+            if digits.len() < text.len() { Some(value) } else { value.checked_neg() }
         }
         _ => None,
     }

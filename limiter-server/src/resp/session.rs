@@ -6,7 +6,7 @@ use super::calls::{CALL_NAMES, CallKind};
 use super::commands::{COMMAND_COUNT, Command, CommandSpec, Refusal, shown};
 use super::parser::{Arguments, number};
 use super::reply::{Protocol, Replies};
-use crate::http::access::Access;
+use crate::access::Access;
 use crate::reports::ProtocolReports;
 
 /// The version of Redis whose protocol and replies the server has. Clients choose their commands by it.

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use rate_limited::{Key, Limit};
 
+use super::catalog::CatalogRule;
+
 /// A call that a protocol has read.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'c> {
     pub(crate) target: Target<'c>,
+    /// The rule, if the protocol has found it to read the values. Otherwise the service finds it by its name.
+    pub(crate) found: Option<&'c CatalogRule>,
     /// The plan of the customer. Empty for none.
     pub(crate) plan: &'c str,
     /// The permits, slots or units of a charge.
@@ -25,7 +29,7 @@ pub(crate) struct Call<'c> {
 impl<'c> Call<'c> {
     /// Creates a call that takes one permit, without a wait.
     pub(crate) fn new(target: Target<'c>) -> Self {
-        Self { target, plan: "", cost: 1, max_wait: Duration::ZERO, wants_receipt: false, deadline: None }
+        Self { target, found: None, plan: "", cost: 1, max_wait: Duration::ZERO, wants_receipt: false, deadline: None }
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct CatalogRule {
 struct KeyForm {
     start: String,
     parts: Vec<FormPart>,
+    /// The number of parts without those whose name an earlier one has.
+    distinct: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -135,7 +137,7 @@ impl CatalogRule {
 
     /// The number of [`parts`](Self::parts). `None` for a key that a caller cannot build.
     pub(crate) fn part_count(&self) -> Option<usize> {
-        Some(self.template.as_ref()?.distinct().count())
+        Some(self.template.as_ref()?.distinct)
     }
 
     /// The mode of keys without an override.
@@ -172,7 +174,7 @@ impl CatalogRule {
         let Some(form) = &self.template else { return Err(Problem::KeyIsExpression { rule: rule() }) };
         match values {
             Values::InOrder(values) => {
-                let (given, needed) = (values.len(), form.distinct().count());
+                let (given, needed) = (values.len(), form.distinct);
                 if given != needed {
                     let parts = form.distinct().map(|part| part.name.to_string()).collect();
                     return Err(Problem::WrongNumberOfValues { rule: rule(), parts, given });
@@ -185,7 +187,7 @@ impl CatalogRule {
                     return Err(Problem::MissingValue { rule: rule(), part: part.name.to_string() });
                 }
                 // Each part has a value. One more is unknown, or a second one.
-                if values.len() != form.distinct().count() {
+                if values.len() != form.distinct {
                     let is_part = |name: &str| form.parts.iter().any(|part| &*part.name == name);
                     let unknown = values.iter().find(|(name, _)| !is_part(name));
                     let is_repeated = |(index, (name, _)): &(usize, &(_, _))| {
@@ -214,7 +216,7 @@ impl CatalogRule {
 impl KeyForm {
     /// Parses a template whose parts are names. `None` for another one.
     fn parse(template: &str) -> Option<Self> {
-        let mut form = Self { start: String::new(), parts: Vec::new() };
+        let mut form = Self { start: String::new(), parts: Vec::new(), distinct: 0 };
         for piece in pieces(template) {
             match piece.ok()? {
                 Piece::Text(text) => match form.parts.last_mut() {
@@ -224,7 +226,8 @@ impl KeyForm {
                 Piece::Value { spec: Some(_), .. } => return None,
                 Piece::Value { expression, spec: None } if is_name(expression) => {
                     let earlier = form.parts.iter().find(|part| &*part.name == expression);
-                    let place = earlier.map_or_else(|| form.distinct().count(), |part| part.place);
+                    let place = earlier.map_or(form.distinct, |part| part.place);
+                    form.distinct = form.distinct.max(place + 1);
                     form.parts.push(FormPart { name: expression.into(), place, text_after: String::new() });
                 }
                 Piece::Value { .. } => return None,

@@ -132,17 +132,20 @@ async fn the_program_ends_in_order_at_a_signal() {
 #[test]
 fn check_reports_every_mistake_and_ends() {
     let (good, bad) = (rules(SEARCH), rules("[rules.search]\nlimt = \"5/10s\"\n"));
-    let output = program().args(["--check", "--rules"]).arg(good.path()).output().expect("the program");
+    let output = program().args(["--check", "--http=127.0.0.1:0", "--rules"]).arg(good.path()).output();
+    let output = output.expect("the program");
     assert_eq!((output.status.code(), text(&output)), (Some(0), "the settings have no mistake\n".to_owned()));
     let mut wrong = program();
-    wrong.args(["--check", "--max-wait=1", "--rules"]).arg(bad.path()).env("LIMITER_HTTP", "nowhere");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let resp = format!("--resp={}", taken.local_addr().expect("bound"));
+    wrong.args(["--check", "--max-wait=1", &resp, "--rules"]).arg(bad.path()).env("LIMITER_HTTP", "nowhere");
     let output = wrong.output().expect("the program");
     let shown = text(&output);
     assert_eq!(output.status.code(), Some(2), "{shown}");
-    for part in ["`http`", "`max-wait`", "line 2, column 1"] {
+    for part in ["`http`", "`resp` must be a free address", "`max-wait`", "line 2, column 1"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    assert_eq!(shown.lines().count(), 3, "{shown}");
+    assert_eq!(shown.lines().count(), 4, "{shown}");
 }
 
 #[test]

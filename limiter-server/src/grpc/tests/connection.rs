@@ -13,9 +13,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
+use super::super::GrpcService;
 use super::super::messages::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
-use super::super::{GrpcService, IsToken, serve_connection};
+use super::super::server::serve_connection;
 use super::*;
+use crate::access::Access;
 
 type Body = http_body_util::combinators::BoxBody<Bytes, std::io::Error>;
 
@@ -37,10 +39,10 @@ struct Reply {
     status: GrpcCode,
 }
 
-fn serve(yaml: &str, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
+fn serve(yaml: &str, access: Access) -> (GrpcServer, DuplexStream) {
     let Limits { limits, _directory: directory, .. } = Limits::new(yaml);
     let (serving, watched) = watch::channel(true);
-    let service = GrpcService::new(limits.service, limits.config, is_token, watched);
+    let service = GrpcService::new(limits.service, limits.config, access, watched);
     let (client, server) = tokio::io::duplex(1 << 20);
     let (close, closed) = oneshot::channel();
     let task = tokio::spawn(serve_connection(service, server, async {
@@ -50,7 +52,7 @@ fn serve(yaml: &str, is_token: Option<IsToken>) -> (GrpcServer, DuplexStream) {
 }
 
 async fn connect(yaml: &str) -> (GrpcServer, Client) {
-    let (server, stream) = serve(yaml, None);
+    let (server, stream) = serve(yaml, Access::default());
     (server, Client::new(stream).await)
 }
 
@@ -112,7 +114,7 @@ fn decoded<M: Message + Default>(reply: &Reply) -> M {
 #[tokio::test]
 async fn a_call_is_counted_by_its_outcome() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let (_server, stream) = metrics::with_local_recorder(&recorder, || serve(PLAIN, None));
+    let (_server, stream) = metrics::with_local_recorder(&recorder, || serve(PLAIN, Access::default()));
     let mut client = Client::new(stream).await;
     for _ in 0..4 {
         client.limit(&request("d", &["user=1"])).await;
@@ -128,12 +130,12 @@ async fn a_call_is_counted_by_its_outcome() {
 #[tokio::test(start_paused = true)]
 async fn a_call_without_the_token_and_one_that_takes_too_long_are_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let is_token: IsToken = Arc::new(|sent| sent == b"secret");
-    let (_server, stream) = metrics::with_local_recorder(&recorder, || serve(PLAIN, Some(is_token)));
+    let access = Access::with_token(b"0123456789abcdef").expect("long enough");
+    let (_server, stream) = metrics::with_local_recorder(&recorder, || serve(PLAIN, access));
     let mut client = Client::new(stream).await;
     assert_eq!(client.limit(&request("d", &["user=1"])).await.status, GrpcCode::Unauthenticated);
     let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
-    let reply = client.send(LIMIT, &[("authorization", "Bearer secret")], BodyExt::boxed(never)).await;
+    let reply = client.send(LIMIT, &[("authorization", "Bearer 0123456789abcdef")], BodyExt::boxed(never)).await;
     assert_eq!(reply.expect("an answer").status, GrpcCode::DeadlineExceeded);
     let shown = recorder.handle().render();
     for (outcome, number) in [("ok", 0), ("denied", 0), ("invalid", 1), ("failed", 1)] {
@@ -204,14 +206,14 @@ impl<B: hyper::body::Body<Data = Bytes, Error = std::io::Error>> hyper::body::Bo
 
 #[tokio::test]
 async fn the_token_is_needed_by_all_but_health() {
-    let is_token: IsToken = Arc::new(|sent| sent == b"secret");
-    let (_server, stream) = serve(PLAIN, Some(is_token));
+    let access = Access::with_token(b"0123456789abcdef").expect("long enough");
+    let (_server, stream) = serve(PLAIN, access);
     let mut client = Client::new(stream).await;
     let message = request("d", &["user=1"]);
     for (field, status) in [
-        ("Bearer secret", GrpcCode::Ok),
+        ("Bearer 0123456789abcdef", GrpcCode::Ok),
         ("Bearer other", GrpcCode::Unauthenticated),
-        ("secret", GrpcCode::Unauthenticated),
+        ("0123456789abcdef", GrpcCode::Unauthenticated),
     ] {
         let reply = client.send(LIMIT, &[("authorization", field)], frame(&message)).await.expect("an answer");
         assert_eq!(reply.status, status, "{field}: {reply:?}");
@@ -252,7 +254,7 @@ async fn health_is_that_of_the_server_and_a_watch_ends_with_it() {
 
 #[tokio::test]
 async fn a_flood_of_reset_streams_ends_the_connection() {
-    let (server, mut stream) = serve(PLAIN, None);
+    let (server, mut stream) = serve(PLAIN, Access::default());
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("open");
     // POST to the root, by the static table of HPACK, and a reset of each.
     let mut flood = Vec::new();

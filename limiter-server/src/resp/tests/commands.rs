@@ -1,5 +1,7 @@
 //! Commands about the connection, as clients send them.
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+
 use super::*;
 
 const NO_AUTH: &str = "-NOAUTH Authentication required.\r\n";
@@ -227,4 +229,28 @@ fn a_failure_of_the_limiter_has_its_own_first_word() {
     let _ = client.stream.read(&mut [0; 1024]);
     client.send(array("RL.CHECK closed"));
     client.expect("*5\r\n:0\r\n:1\r\n:0\r\n");
+}
+
+#[test]
+fn each_call_of_a_pipeline_is_counted_by_its_outcome() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let server = metrics::with_local_recorder(&recorder, TestServer::start);
+    let mut client = server.connect();
+    let calls = ["RL.CHECK getId COST 5", "RL.CHECK getId", "RL.CHECK getId", "RL.PEEK getId", "RL.CHECK serch 42"];
+    client.send(calls.map(array).concat());
+    let denied = "*5\r\n:0\r\n:5\r\n:0\r\n:10000\r\n:10000\r\n";
+    client.expect(format!(
+        "*5\r\n:1\r\n:5\r\n:0\r\n:0\r\n:10000\r\n{denied}{denied}{denied}-ERR unknown-rule: no rule is named `serch`: \
+         write `search`\r\n"
+    ));
+    let shown = recorder.handle().render();
+    for (labels, number) in [
+        (r#"requests_total{protocol="resp",command="RL.CHECK",outcome="ok"}"#, 1),
+        (r#"requests_total{protocol="resp",command="RL.CHECK",outcome="denied"}"#, 2),
+        (r#"requests_total{protocol="resp",command="RL.CHECK",outcome="invalid"}"#, 1),
+        (r#"requests_total{protocol="resp",command="RL.PEEK",outcome="denied"}"#, 1),
+        (r#"request_seconds_count{protocol="resp",command="RL.CHECK"}"#, 4),
+    ] {
+        assert!(shown.contains(&format!("limiter_server_{labels} {number}\n")), "{labels}: {shown}");
+    }
 }
