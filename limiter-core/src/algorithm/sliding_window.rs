@@ -31,6 +31,9 @@ mod runs;
 /// The number of live runs from which calls of one grid cell share a run.
 pub(super) const CAPACITY: usize = 128;
 
+/// The most units of a window.
+const MAX_UNITS: u64 = 1 << 24;
+
 /// The permits taken, as runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
@@ -265,7 +268,10 @@ impl Log {
         // A shift divides: a unit is a power of two.
         let mut offset = (input.ceil.saturating_sub(self.base) + (unit - 1)) >> unit.trailing_zeros();
         if offset > u64::from(u32::MAX) {
-            let by = self.runs.oldest().map_or(0, |run| run.offset);
+            // No receipt of a stamp before the new base is valid.
+            let expired = (offset * unit + 1).saturating_sub(input.kind.window) >> unit.trailing_zeros();
+            let oldest = self.runs.oldest().map_or(0, |run| run.offset);
+            let by = u32::try_from(expired).unwrap_or(u32::MAX).min(oldest);
             self.rebase(by, unit);
             offset -= u64::from(by);
         }
@@ -320,10 +326,11 @@ fn proven_time(stamp: u64, unit: u64, input: &AlgorithmInput) -> u64 {
     if proven > input.ceil + input.kind.window { input.floor } else { proven.max(input.floor) }
 }
 
-/// Returns the unit of offsets in milliseconds: 1 for windows up to 12 days. Above, four windows fit into 32 bits.
+/// Returns the unit of offsets in milliseconds: 1 for windows up to 4.66 hours, and for longer ones the smallest power of
+/// two with which a window has at most 2^24 units. So the scripts can store a gap between two runs in 3 bytes.
 #[inline]
 fn unit(window: u64) -> u64 {
-    if window <= 1 << 30 { 1 } else { window.div_ceil(1 << 30).next_power_of_two() }
+    if window <= MAX_UNITS { 1 } else { window.div_ceil(MAX_UNITS).next_power_of_two() }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::*;
 #[test]
 fn the_fast_path_equals_the_full_decision() {
     /// The longest window in milliseconds, and steps of the clock in a window.
-    const SCHEDULES: [(u64, u64); 5] = [(50, 20), (5_000, 100), (5_000, 400), (1 << 30, 20), (1 << 35, 400)];
+    const SCHEDULES: [(u64, u64); 6] =
+        [(50, 20), (5_000, 100), (5_000, 400), (1 << 24, 20), (1 << 24, 1), (1 << 29, 400)];
     let mut decided_fast = BTreeMap::<_, u32>::new();
     for (seed, (longest_window, steps)) in (0..).zip(SCHEDULES.repeat(75)) {
         let mut random = Random::new(seed);

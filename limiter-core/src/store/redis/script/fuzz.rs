@@ -5,6 +5,8 @@ use limiter_testkit::Random;
 #[cfg(all(feature = "calendar", feature = "test-util"))]
 mod calendars;
 #[cfg(feature = "test-util")]
+mod forms;
+#[cfg(feature = "test-util")]
 mod lease_schedules;
 #[cfg(feature = "test-util")]
 mod leases;

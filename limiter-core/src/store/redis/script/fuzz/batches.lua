@@ -5,13 +5,16 @@
 -- KEYS     pairs of keys with the same values: one for the batch, one for single calls
 -- ARGV     algorithm, rounds, seed
 --
--- Reply    { foreign, granted, granted in part, denied, untrimmed, charged, charged in part, charged beyond the limit }: the
---          number of entries of each, and of values that a batch has left untrimmed; or a text that describes the problem
+-- Reply    { foreign, granted, granted in part, denied, untrimmed, charged, charged in part, charged beyond the limit, stayed
+--          short, became long, became short }: the number of entries of each, and of values that a batch has left untrimmed
+--          or in such a form; or a text that describes the problem
 local algorithm, rounds = ARGV[1], tonumber(ARGV[2])
 math.randomseed(tonumber(ARGV[3]))
 local MAX_CALLS = 5
 -- The longest log that has been changed in place: docs/operations.md states what the server reserves for it.
 local MAX_UNTRIMMED_BYTES = 1264
+-- A longer log may be changed in place.
+local MIN_APPEND_BYTES = 256
 
 -- Returns the value of a key. Of a token bucket without the last byte, which depends on the number of calls and has no
 -- effect there.
@@ -23,27 +26,40 @@ local function comparable(key)
   return value
 end
 
--- Returns the value of the second key if that of the first has the same runs, after expired ones. The header of the second
--- then has the total of the last expired run.
-local function with_trimmed(batched, single)
-  local longer, value = redis.call('GET', batched), comparable(single)
-  local cut = longer and value and #longer - #value or 0
-  if algorithm ~= 'sliding_window' or cut <= 0 or cut % 8 ~= 0 or string.byte(value) ~= 1 then
+-- Returns the value of the second key if that of the first has the same form and the same runs. A long log of the first may
+-- have expired runs before them, and be short in the second. Several calls may move the base where one does not.
+local function with_same_runs(batched, single, unit)
+  local log, value = redis.call('GET', batched), comparable(single)
+  if algorithm ~= 'sliding_window' or not log or not value or log == value or not is_log(log) or not is_log(value) then
     return comparable(batched), value
   end
-  local header = string.sub(longer, 1, 7) .. string.sub(longer, 8 + cut, 11 + cut)
-  return header .. string.sub(longer, 12 + cut), value
+  local base, offsets, permits = runs_of(log)
+  local single_base, single_offsets, single_permits = runs_of(value)
+  local expired = #offsets - #single_offsets
+  if expired < 0 or (expired > 0 or string.byte(log) ~= string.byte(value)) and #log <= MIN_APPEND_BYTES then
+    return log, value
+  end
+  for run, offset in ipairs(single_offsets) do
+    if base + offsets[expired + run] * unit ~= single_base + offset * unit or permits[expired + run] ~= single_permits[run] then
+      return log, value
+    end
+  end
+  return value, value
 end
 
 -- Returns the newest stamp of a log in ms, or nil.
 local function newest_stamp(log, window)
-  local unit = 1
-  while unit * 1073741824 < window do unit = unit * 2 end
-  if not log or #log < 19 then
+  if not log or #log < 11 or string.byte(log) ~= 7 and #log < 19 then
     return nil
   end
-  local _, base = struct.unpack('>BI6', log)
-  return base + struct.unpack('>I4', log, #log - 7) * unit
+  local base, newest = struct.unpack('>I6', log, 2), nil
+  if string.byte(log) == 7 then
+    local _, offsets = runs_of(log)
+    newest = offsets[#offsets]
+  else
+    newest = struct.unpack('>I4', log, #log - 7)
+  end
+  return base + newest * unit_of(window)
 end
 
 -- Returns the ms at which a log may expire before a batch: half a second after the end of its newest stamp's cell and a
@@ -67,24 +83,43 @@ local function has_right_expiry(batched, single, before, window)
     or algorithm == 'sliding_window' and stamp and expiry == before and expiry >= stamp + window + 400
 end
 
--- Returns the log of a sliding window with several runs, many, or about as many as a log keeps apart. Its newest stamp is
--- now, 1 ms ahead, or up to half a window ago. Its totals often wrap at 2^32, and sometimes it is nearly full.
+-- Returns the log of a sliding window: short, long, or with leases; with several runs, many, about as many as a log keeps
+-- apart, or about as many as a short log has or becomes short with. Its newest stamp is now, 1 ms ahead, or up to half a
+-- window ago. Its totals often wrap at 2^32, and sometimes it is nearly full, or has runs that are just too large for a
+-- short log. Gaps are up to the largest of a short log.
 local function any_log(window)
-  local unit = 1
-  while unit * 1073741824 < window do unit = unit * 2 end
-  local runs, total = ({ random(1, 30), random(30, 220), random(126, 130) })[random(1, 3)], 0
+  local unit, total = unit_of(window), 0
+  local is_short = random(1, 2) == 1
+  local counts = { random(1, 30), random(30, 220), random(126, 130), random(5, 9), random(12, 16) }
+  local runs = is_short and ({ random(1, 14), random(13, 14) })[random(1, 2)] or counts[random(1, 5)]
   local age = ({ 0, -1, math.floor(random() * window / 2) })[random(1, 3)]
   local now_ms = now[1] * 1000 + math.floor(now[2] / 1000) - age
   local span = math.floor(random() * window * random(1, 4) / 2)
   local first = ({ 0, 4294967295 - random(0, 60), 4294967295 * random() })[random(1, 3)]
-  local full_run = random(1, 20) == 1 and random(1, runs)
-  local log = { struct.pack('>BI6I4', 1, math.max(now_ms - span, 0), first) }
+  local full_run = not is_short and random(1, 20) == 1 and random(1, runs)
+  local odds_of_large = random(1, 3) == 1 and 4 or 1000
+  local base = math.max(now_ms - span, 0)
+  -- The base may be as long ago as the first gap can be.
+  local earlier = random(1, 3) == 1 and math.min(({ 16777215, 16777214, 100 })[random(1, 3)], math.floor(base / unit)) or 0
+  local log, before = { struct.pack('>BI6I4', 1, base - earlier * unit, first) }, 0
+  if is_short then
+    log[1] = struct.pack('>BI6', 7, base - earlier * unit)
+  end
   for run = 1, runs do
-    total = total + (run == full_run and 4294967295 - 4 * runs or random(1, 3))
-    log[#log + 1] = struct.pack('>I4I4', math.floor(span * run / runs / unit), (math.floor(first) + total) % 4294967296)
+    local permits = random(1, odds_of_large) == 1 and random(250, is_short and 255 or 260) or random(1, 3)
+    total = total + (run == full_run and 4294967295 - 300 * runs or permits)
+    local offset = earlier + math.floor(span * run / runs / unit)
+    if is_short then
+      -- The base is later, if the first gap would be too large.
+      local gap = math.min(offset - before, 16777215)
+      log[#log + 1] = struct.pack('>I3B', gap, permits)
+    else
+      log[#log + 1] = struct.pack('>I4I4', offset, (math.floor(first) + total) % 4294967296)
+    end
+    before = offset
   end
   local value = table.concat(log)
-  return random(1, 4) == 1 and as_leased(value) or value
+  return random(1, 6) == 1 and as_leased(value) or value
 end
 
 local function any_entry(window)
@@ -97,6 +132,9 @@ local function any_entry(window)
     entry.calls = 1
   end
   entry.cost = random(1, 3) > 1 and random(0, 5) or NUMBERS[random(1, #NUMBERS)]
+  if algorithm == 'sliding_window' and random(1, 6) == 1 then
+    entry.cost = random(250, 260)
+  end
   -- Without a lease, such an entry is decided as any other.
   entry.is_leased = algorithm == 'sliding_window' and random(1, 3) == 1
   entry.is_charge = not entry.is_leased and random(1, 8) == 1
@@ -186,7 +224,7 @@ local function compare(entry, reply)
   return nil, granted == entry.calls and 2 or granted > 0 and 3 or 4
 end
 
-local seen = { 0, 0, 0, 0, 0, 0, 0, 0 }
+local seen = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 local values = {}
 for round = 1, rounds do
   local window = WINDOWS[random(1, #WINDOWS)]
@@ -195,7 +233,7 @@ for round = 1, rounds do
     -- On a whole millisecond, a stamp 1 ms ahead of it is ahead of the clock.
     now[2] = now[2] - now[2] % 1000
   end
-  local expiries_before = {}
+  local expiries_before, values_before = {}, {}
   for pair = 1, #KEYS / 2 do
     local value = values[pair] and mutate(values[pair])
     -- A new value every few rounds.
@@ -204,6 +242,7 @@ for round = 1, rounds do
     elseif random(1, 3) == 1 and algorithm == 'sliding_window' then
       value = any_log(window)
     end
+    values_before[pair] = value
     expiries_before[pair] = value and algorithm == 'sliding_window' and any_expiry(value, window) or nil
     for _, key in ipairs({ KEYS[2 * pair - 1], KEYS[2 * pair] }) do
       redis.call('DEL', key)
@@ -267,7 +306,7 @@ for round = 1, rounds do
     local batched, single = KEYS[2 * pair - 1], KEYS[2 * pair]
     local has_same_expiry = has_right_expiry(batched, single, expiries_before[pair], window)
       and (redis.call('PTTL', batched) == -1) == (redis.call('PTTL', single) == -1)
-    local by_batch, by_calls = with_trimmed(batched, single)
+    local by_batch, by_calls = with_same_runs(batched, single, unit_of(window))
     local is_too_long = #(redis.call('GET', batched) or '') > MAX_UNTRIMMED_BYTES and by_batch ~= comparable(batched)
     if by_batch ~= by_calls or not has_same_expiry or is_too_long then
       return 'wrote another value than single calls: round ' .. round .. ', ' .. arguments .. ', '
@@ -276,6 +315,14 @@ for round = 1, rounds do
     values[pair] = redis.call('GET', batched) or nil
     if algorithm == 'sliding_window' and values[pair] and #by_batch < #values[pair] then
       seen[5] = seen[5] + 1
+    end
+    if algorithm == 'sliding_window' and values[pair] and values_before[pair] and values[pair] ~= values_before[pair] then
+      local was_short, is_short = string.byte(values_before[pair]) == 7, string.byte(values[pair]) == 7
+      local form = was_short and is_short and 9 or was_short and 10 or is_short and 11
+      seen[form or 9] = seen[form or 9] + (form and 1 or 0)
+      if is_short and (#values[pair] > 63 or #values[pair] % 4 ~= 3) then
+        return 'a short value of another length: ' .. hex(values[pair])
+      end
     end
   end
 end

@@ -1,6 +1,6 @@
 -- The common part of the fuzzing scripts: numbers to choose from, a clock `now` that moves, and mutations of values.
 local random = math.random
-local WINDOWS = { 1, 7, 1000, 10000, 86400000, 31622400000 }
+local WINDOWS = { 1, 7, 1000, 10000, 16777216, 86400000, 31622400000 }
 local NUMBERS = { 1, 2, 5, 128, 1000, 2147483648, 4294967295 }
 local MAX_WAIT_MICROS = 2251799813685248
 
@@ -17,8 +17,55 @@ local function move_clock(window)
   now[1], now[2] = math.floor(micros / 1000000), micros % 1000000
 end
 
+-- Returns the milliseconds of a unit of a sliding window.
+local function unit_of(window)
+  local unit = 1
+  while unit * 16777216 < window do unit = unit * 2 end
+  return unit
+end
+
+-- Returns whether a value has the version and the length of a short log, or of a long one without leases.
+local function is_log(value)
+  local version = string.byte(value)
+  return version == 7 and #value >= 11 and #value <= 63 and #value % 4 == 3
+    or version == 1 and #value >= 19 and #value % 8 == 3
+end
+
+-- Returns the base, the offsets and the permits of the runs of a short log, or of a long one without leases.
+local function runs_of(value)
+  local base, offsets, permits, total = struct.unpack('>I6', value, 2), {}, {}, 0
+  if string.byte(value) == 7 then
+    for at = 8, #value - 3, 4 do
+      local gap, more = struct.unpack('>I3B', value, at)
+      offsets[#offsets + 1], permits[#permits + 1] = (offsets[#offsets] or 0) + gap, more
+    end
+    return base, offsets, permits
+  end
+  total = struct.unpack('>I4', value, 8)
+  for at = 12, #value - 7, 8 do
+    local offset, sum = struct.unpack('>I4I4', value, at)
+    offsets[#offsets + 1], permits[#permits + 1], total = offset, (sum - total) % 4294967296, sum
+  end
+  return base, offsets, permits
+end
+
+-- Returns a log in the long form, if it is a short one.
+local function as_long(value)
+  if string.byte(value) ~= 7 or not is_log(value) then
+    return value
+  end
+  local base, offsets, permits = runs_of(value)
+  local parts, total = { struct.pack('>BI6I4', 1, base, 0) }, 0
+  for run, offset in ipairs(offsets) do
+    total = total + permits[run]
+    parts[#parts + 1] = struct.pack('>I4I4', offset, total)
+  end
+  return table.concat(parts)
+end
+
 -- Returns the run log of a sliding window as one that has leases.
 local function as_leased(value)
+  value = as_long(value)
   return '\6' .. string.sub(value, 2, 11) .. 'mark' .. string.sub(value, 12)
 end
 
@@ -36,7 +83,7 @@ local function mutate(value)
     elseif change == 5 then
       value = string.sub(value, 1, random(0, #value))
     elseif change == 6 then
-      value = value .. string.rep(string.char(random(0, 255)), 8 * random(0, 3) + random(0, 1) * random(0, 8))
+      value = value .. string.rep(string.char(random(0, 255)), 4 * random(0, 6) + random(0, 1) * random(0, 8))
     elseif #value > 11 then
       -- Overwrites a field with another one.
       local source = random(1, #value - 8)

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 
 use limiter_testkit::{Client, RedisServer, Reply, unique};
-use redis::{Arg, Value};
+use redis::{Arg, Value, parse_redis_value};
 
 use crate::clock::{Clock, ManualClock};
-use crate::request::Request;
+use crate::request::{DecisionReply, Request};
 use crate::store::redis::naming::RedisKey;
 use crate::store::redis::script::action::Action;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, ServerTimes};
@@ -54,16 +54,23 @@ impl LoadedScripts {
         self.call(&["DEL", &*first, &*second]);
     }
 
+    /// Calls a command on the first key.
+    pub(super) fn command(&self, command: &[&str], arguments: &[&[u8]]) -> Reply {
+        let words = command.iter().map(|word| word.as_bytes());
+        let all: Vec<_> = words.chain([&*self.keys[0].name]).chain(arguments.iter().copied()).collect();
+        self.call(&all)
+    }
+
     /// Makes one decision about the first key.
-    pub(super) fn decide(&self, action: &Action, request: Request<'_>) {
-        self.decide_on(0, action, request);
+    pub(super) fn decide(&self, action: &Action, request: Request<'_>) -> DecisionReply {
+        self.decide_on(0, action, request)
     }
 
     /// Makes one decision about the key with this index.
-    pub(super) fn decide_on(&self, key: usize, action: &Action, request: Request<'_>) {
+    pub(super) fn decide_on(&self, key: usize, action: &Action, request: Request<'_>) -> DecisionReply {
         let command = Command::decide(action, &[request], vec![self.keys[key].clone()]);
         let reply = self.send(&command, 0);
-        command.decode(&as_value(reply)).expect("a reply to a decision");
+        command.decode(&as_value(reply)).expect("a reply to a decision")
     }
 
     /// Sends a batch of one entry about the first key.
@@ -111,6 +118,7 @@ fn as_value(reply: Reply) -> Value {
     match reply {
         Reply::Array(values) => Value::Array(values.into_iter().map(as_value).collect()),
         Reply::Integer(number) => Value::Int(number),
+        Reply::Error(error) => parse_redis_value(format!("-{error}\r\n").as_bytes()).expect("an error"),
         other => Value::BulkString(other.bytes()),
     }
 }

@@ -103,12 +103,15 @@ for round = 1, rounds do
   -- Every few rounds a valid value of a few permits, which later rounds go on to change.
   if round % 8 == 1 then
     redis.call('DEL', key)
-    for _ = 1, random(1, 3) do
-      call_decide('take', window, 4294967295, 4294967295, random(1, 3))
+    for _ = 1, ({ random(1, 3), random(12, 16) })[random(1, 2)] do
+      call_decide('take', window, 4294967295, 4294967295, ({ random(1, 3), random(250, 260) })[random(1, 8) == 1 and 2 or 1])
+      -- By a microsecond up to a gap between runs.
+      now[2] = now[2] + random(1, math.max(1, math.floor(math.min(window, 900) * 1000 / 16)))
+      now[1], now[2] = now[1] + math.floor(now[2] / 1000000), now[2] % 1000000
     end
     value = redis.call('GET', key) or ''
-    if algorithm == 'sliding_window' and random(1, 2) == 1 then
-      value = as_leased(value)
+    if algorithm == 'sliding_window' then
+      value = ({ value, as_long(value), as_leased(value) })[random(1, 3)]
     end
   end
   move_clock(window)
@@ -148,6 +151,9 @@ for round = 1, rounds do
     else
       denied = denied + 1
       problem = problem or after ~= before and 'a denial wrote'
+    end
+    if algorithm == 'sliding_window' and after and string.byte(after) == 7 and (#after > 63 or #after % 4 ~= 3) then
+      problem = problem or 'a short value of another length'
     end
     -- The script can read the value that it has written.
     local second_ok, second_reply = call_decide('look', window, max, burst, 1)

@@ -74,7 +74,7 @@ fn no_value_makes_a_batch_fail_or_differ() {
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
     let (rounds, calls) = batches();
     for algorithm in ALGORITHMS {
-        let mut all = [0; 8];
+        let mut all = [0; 11];
         for seed in 1..=calls {
             let (seed, rounds) = (seed.to_string(), rounds.to_string());
             let mut command = vec!["EVAL", &source, "6"];
@@ -83,10 +83,11 @@ fn no_value_makes_a_batch_fail_or_differ() {
             let counts = counts(server.command(&command), algorithm);
             all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
         }
-        let [foreign, granted, left_over, refused, untrimmed, charged, charged_in_part, overdrawn] = all;
+        let [foreign, granted, left_over, refused, untrimmed, charged, charged_in_part, overdrawn, forms @ ..] = all;
         println!(
             "{algorithm}: {foreign} foreign, {granted} granted, {left_over} in part, {refused} refused, {untrimmed} \
-             untrimmed, {charged} charged, {charged_in_part} in part, {overdrawn} beyond the limit"
+             untrimmed, {charged} charged, {charged_in_part} in part, {overdrawn} beyond the limit; {forms:?} stayed short, \
+             became long, and became short"
         );
         let few = i64::from(rounds * calls) / 20;
         assert!([foreign, granted, refused].iter().all(|count| *count > few), "{algorithm}: of each kind");
@@ -94,5 +95,9 @@ fn no_value_makes_a_batch_fail_or_differ() {
         let charges = [charged, 30 * charged_in_part, 5 * overdrawn];
         assert!(charges.iter().all(|count| *count > few / 2), "{algorithm}: charges of each kind");
         assert_eq!(untrimmed > 0, algorithm == "sliding_window", "{algorithm}: untrimmed");
+        assert!(
+            forms.iter().all(|count| *count > few / 2 || algorithm != "sliding_window"),
+            "{algorithm}: of each form"
+        );
     }
 }

@@ -71,8 +71,9 @@ for index, key in ipairs(KEYS) do
     -- The name of a string contains the window.
     id = module.load and key .. ' ' .. ARGV[at + 2] or key,
     algorithm = module,
-    window = tonumber(ARGV[at + 2]),
-    max = tonumber(ARGV[at + 3]),
+    -- Arithmetic reads a number faster than a function.
+    window = ARGV[at + 2] + 0,
+    max = ARGV[at + 3] + 0,
     burst = ARGV[at + 4], -- text: only the buckets need the number
     cost = cost,
     taken = taken and tonumber(taken),
@@ -133,7 +134,6 @@ local function reply(allowed, deciding, remaining, reset_at, delay, retry_at)
   return { allowed, deciding - 1, remaining, retry, math.max(reset_at - now_micros, 0), now_micros, delay }
 end
 
-local NOTHING = { 1, 0, 0, 0, 0, now_micros, 0 }
 -- Adds the level of each request to a reply that takes nothing, if the operation replies more.
 local function add_levels(numbers)
   if operation == 'report' or operation == 'survey' then
@@ -240,7 +240,9 @@ for id, algorithm in pairs(changed) do
   else
     local value, expires_at = algorithm.close(counters[id])
     if value then
-      stored = redis.pcall('SET', id, value, 'PX', math.max(expires_at - now_floor, 0) + EXPIRY_SLACK_MS)
+      -- The server would format a number as a decimal fraction.
+      local ttl = math.max(expires_at - now_floor, 0) + EXPIRY_SLACK_MS
+      stored = redis.pcall('SET', id, value, 'PX', string.format('%d', ttl))
     else
       stored = redis.pcall('DEL', id)
     end
@@ -250,7 +252,7 @@ for id, algorithm in pairs(changed) do
   end
 end
 if is_refund or operation == 'forget' then
-  return NOTHING
+  return { 1, 0, 0, 0, 0, now_micros, 0 }
 end
 if operation == 'charge' then
   local charged = { now_micros }

@@ -4,8 +4,8 @@
 --
 -- A charge has no `calls`. Its permits are taken whether they fit or not.
 --
--- Returns false for a value that only the module reads: foreign bytes, a log with leases, and a log that must be
--- rebased. Otherwise returns
+-- Returns false for what only the module does: foreign bytes, a log with leases, a log that must be rebased, and one that
+-- goes from the short form to the long one or back. Otherwise returns
 --   the calls granted; for a charge the permits counted
 --   the permits left after them
 --   the ms at which a further call fits (nil: never); for a charge the permits beyond the limit
@@ -17,11 +17,25 @@
 -- moment ago is not trimmed: the first write in a cell trims it. Beyond MAX_APPEND_BYTES the server would reserve more
 -- than 2.5 kB for a log that grows.
 local read, write, floor, ceil, min = struct.unpack, struct.pack, math.floor, math.ceil, math.min
+-- The numbers of the short form.
+local SHORT, SHORT_HEADER, SHORT_RUN, MAX_SHORT_RUNS, SHORT_AGAIN = 7, 7, 4, 14, 7
+local MAX_UNITS, MAX_RUN_PERMITS = 16777216, 255
 
 -- Returns the stamp of the first run from `low` to `last` whose running total is at least `permits`; nil if there is
--- none.
-local function stamp_with(permits, value, low, last, base, before, unit)
+-- none. Of a short log `first` is the offset of the run `low`; of a long one it is nil.
+local function stamp_with(permits, value, low, last, base, before, unit, first)
   local HEADER, RUN, WRAP = 11, 8, 4294967296
+  if first then
+    local offset, sum = first, 0
+    for run = low, last do
+      local gap, more = read('>I3B', value, SHORT_HEADER + (run - 1) * SHORT_RUN + 1)
+      offset, sum = run > low and offset + gap or offset, sum + more
+      if sum >= permits then
+        return base + offset * unit
+      end
+    end
+    return nil
+  end
   local high = last + 1
   while low < high do
     local middle = floor((low + high) / 2)
@@ -34,13 +48,55 @@ local function stamp_with(permits, value, low, last, base, before, unit)
   return low <= last and base + read('>I4', value, HEADER + (low - 1) * RUN + 1) * unit or nil
 end
 
+-- Returns whether each run of a long log from `low` on has as many permits as a run of a short log may have. The newest
+-- one gets `added` permits: that is the last run, if it comes after `kept`, or else one that follows it.
+local function has_small_runs(value, low, last, before, added, kept)
+  local HEADER, RUN, WRAP = 11, 8, 4294967296
+  for run = low, last do
+    local sum = read('>I4', value, HEADER + (run - 1) * RUN + 5)
+    local permits = (sum - before) % WRAP + (run > kept and added or 0)
+    if permits < 1 or permits > MAX_RUN_PERMITS then
+      return false
+    end
+    before = sum
+  end
+  return added <= MAX_RUN_PERMITS
+end
+
 local function sliding_at_once(value, window, limit, cost, calls)
   local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
   local MIN_APPEND_BYTES, MAX_APPEND_BYTES = 256, 1256
   local base, before, stamp, total, offset, unit = now_ceil, 0, now_ceil, 0, 0, 1
   local used, live, last = 0, 1, 0
-  while unit * 1073741824 < window do unit = unit * 2 end
-  if value then
+  -- The offset of the first live run of a short log, or of one that begins anew; nil for a long log.
+  local first = (not value or string.byte(value) == SHORT) and 0 or nil
+  while unit * MAX_UNITS < window do unit = unit * 2 end
+  if value and first then
+    last = (#value - SHORT_HEADER) / SHORT_RUN
+    if last < 1 or last % 1 ~= 0 or last > MAX_SHORT_RUNS then
+      return false
+    end
+    local _, stored_base, gap, permits = read('>BI6I3B', value)
+    first, offset, total = gap, gap, permits
+    for run = 2, last do
+      local next_gap, more = read('>I3B', value, SHORT_HEADER + (run - 1) * SHORT_RUN + 1)
+      offset, total = offset + next_gap, total + more
+    end
+    local last_stamp = stored_base + offset * unit
+    local now = last_stamp - unit > now_floor and last_stamp - unit or now_floor
+    if last_stamp <= now_ceil + window and last_stamp + window > now then
+      base, stamp = stored_base, last_stamp
+      local expired = (now - window - base) / unit
+      while first <= expired do
+        live, before = live + 1, before + permits
+        gap, permits = read('>I3B', value, SHORT_HEADER + (live - 1) * SHORT_RUN + 1)
+        first = first + gap
+      end
+      used = total - before
+    else
+      offset, total, last, first = 0, 0, 0, 0
+    end
+  elseif value then
     last = (#value - HEADER) / RUN
     if last < 1 or last % 1 ~= 0 then
       return false
@@ -71,7 +127,7 @@ local function sliding_at_once(value, window, limit, cost, calls)
       end
       used = (total - before) % WRAP
     else
-      last = 0
+      last, first = 0, 0
     end
   end
 
@@ -87,14 +143,14 @@ local function sliding_at_once(value, window, limit, cost, calls)
   elseif cost > limit then
     return 0, remaining, nil, reset_at
   elseif cost > remaining then
-    local freeing = stamp_with(used + cost - limit, value, live, last - 1, base, before, unit) or stamp
+    local freeing = stamp_with(used + cost - limit, value, live, last - 1, base, before, unit, first) or stamp
     -- At most the newest stamp, even if the runs of a damaged log are out of order.
     return 0, remaining, min(freeing, stamp) + window, reset_at
   end
   local grants = (calls == 1 or room) and 1 or min(calls, floor(remaining / cost))
   local taken, kept = grants * cost, last
   local cell = window >= 800 and 100 or window >= 16 and floor(window / 8) or 1
-  local is_same_cell = false
+  local is_same_cell, gap = false, 0
   if last > 0 then
     local newest = ceil((now_ceil - base) / unit)
     if newest < offset then newest = offset end
@@ -110,12 +166,12 @@ local function sliding_at_once(value, window, limit, cost, calls)
     end
     -- A stamp ahead of the clock does not show when the key expires: the value may come from a server with another clock.
     is_same_cell = stamp <= now_ceil and now - now % cell == stamp - stamp % cell
-    offset, stamp = newest, now
+    gap, offset, stamp = newest - offset, newest, now
   end
   used, total = used + taken, (total + taken) % WRAP
   local freeing
   if calls and grants < calls then
-    freeing = min(stamp_with(used + cost - limit, value, live, kept, base, before, unit) or stamp, stamp)
+    freeing = min(stamp_with(used + cost - limit, value, live, kept, base, before, unit, first) or stamp, stamp)
   end
   local retry_at, reset_at = freeing and freeing + window or now_floor, stamp + window
   local left = limit - used
@@ -129,6 +185,26 @@ local function sliding_at_once(value, window, limit, cost, calls)
     -- The server would format a number as a decimal fraction.
     return grants, left, retry_at, reset_at, write('>I4I4', offset, total), not is_same_cell and expires_at or nil,
       string.format('%d', HEADER + kept * RUN)
+  end
+  if first then
+    local added = taken
+    if kept < last then
+      local last_gap, permits = read('>I3B', value, SHORT_HEADER + kept * SHORT_RUN + 1)
+      gap, added = last_gap, permits + taken
+    end
+    gap = kept < live and offset or gap
+    if added <= MAX_RUN_PERMITS and gap < MAX_UNITS and first < MAX_UNITS and kept - live + 2 <= MAX_SHORT_RUNS then
+      local runs = ''
+      if kept >= live then
+        runs = string.sub(value, SHORT_HEADER + (live - 1) * SHORT_RUN + 4, SHORT_HEADER + kept * SHORT_RUN)
+        runs = write('>I3', first) .. runs
+      end
+      return grants, left, retry_at, reset_at, write('>BI6', SHORT, base) .. runs .. write('>I3B', gap, added), expires_at
+    elseif last > 0 then
+      return false
+    end
+  elseif live > 1 and kept - live + 2 <= SHORT_AGAIN and has_small_runs(value, live, last, before, taken, kept) then
+    return false
   end
   local new
   if kept < live then

@@ -1,8 +1,15 @@
 -- The exact sliding window: at most `max` permits in any half-open window (t - window, t].
 -- algorithm/sliding_window.rs explains the arithmetic; the two agree to the millisecond.
 --
--- A value  version, base (ms), total before the first run, the mark if the log has leases, then runs of (units after the
---          base, total so far); totals are modulo 2^32
+-- A value  short: version, base (ms), then at most 14 runs of (units after the run before, and of the first after the base,
+--          permits). 63 bytes at most: hashes keep longer values in another encoding. Nine runs fit into 44 bytes, which
+--          the server stores in one allocation
+--          long: version, base (ms), total before the first run, the mark if the log has leases, then runs of (units after
+--          the base, total so far); totals are modulo 2^32
+-- Form     a log begins short. It becomes long with a run more, a run of more than 255 permits, or a lease. It becomes
+--          short again when it begins anew; or when a write drops expired runs, if at most 7 runs are left. So a log whose
+--          number of runs varies a little keeps its form
+-- Unit     1 ms, and for long windows the smallest power of two of which a window has at most 2^24
 -- Leases   docs/leases.md describes them. The permits of a lease are stamped at its end. So a stamp may be ahead of the
 --          clock by the time of a lease, and proves that much less. Such a log has a version and a mark of its own. It
 --          keeps them until no run is live
@@ -14,18 +21,35 @@ local function sliding_window()
   local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
   -- A log is read in place. Its runs are those of the value from `live` to `last`. If this call has taken permits
-  -- (`added`), the newest run follows.
+  -- (`added`), the newest run follows. Run `index` of a short value begins at its byte 4 + 4 * index.
   local function run(log, index)
     if index > log.last then
       return log.newest, log.total, log.offset
     end
-    local offset, total = unpack('>I4I4', log.value, log.header + (index - 1) * RUN + 1)
+    local offset, total
+    if log.is_short then
+      offset, total = log.first, log.before
+      for at = log.live, index do
+        local gap, permits = unpack('>I3B', log.value, 4 + 4 * at)
+        offset, total = at > log.live and offset + gap or offset, total + permits
+      end
+    else
+      offset, total = unpack('>I4I4', log.value, log.header + (index - 1) * RUN + 1)
+    end
     return log.base + offset * log.unit, total, offset
   end
 
   -- The first run whose running total is at least `permits`; the last run must qualify.
   local function first_with(log, permits)
     local low, high, before = log.live, log.added and log.last + 1 or log.last, log.before
+    if log.is_short then
+      local sum = 0
+      for index = low, log.last do
+        sum = sum + string.byte(log.value, 7 + 4 * index)
+        if sum >= permits then return index end
+      end
+      return high
+    end
     while low < high do
       local middle = floor((low + high) / 2)
       local _, total = run(log, middle)
@@ -40,45 +64,74 @@ local function sliding_window()
   end
 
   -- live: the first live run; used: the permits from it on; newest: the last stamp, or now if no run is live; ahead: the
-  -- time by which a stamp may be ahead of the clock; mark: the mark of a log with leases, or nil
+  -- time by which a stamp may be ahead of the clock; mark: the mark of a log with leases, or nil; first: the offset of the
+  -- first live run, if the value is short; most_short: the most runs with which the log is written short
   local function open(value, window)
-    local unit = 1
-    while unit * 1073741824 < window do unit = unit * 2 end
+    local MAX_UNITS, MAX_SHORT_RUNS, unit = 16777216, 14, 1
+    while unit * MAX_UNITS < window do unit = unit * 2 end
     if not value then
       return {
         window = window, unit = unit, base = now_ceil, before = 0, value = '', header = HEADER, live = 1, last = 0,
-        added = false, used = 0, newest = now_ceil, total = 0, offset = 0, ahead = 0,
+        added = false, used = 0, newest = now_ceil, total = 0, offset = 0, ahead = 0, most_short = MAX_SHORT_RUNS,
       }
-    end
-    local header, expected, ahead, mark = HEADER, VERSION, 0, nil
-    if (#value - HEADER) % RUN ~= 0 then
-      header, expected, ahead = LEASED_HEADER, LEASED_VERSION, lease_time(window)
-    end
-    local last = (#value - header) / RUN
-    if last < 1 or last % 1 ~= 0 then
+    elseif #value < HEADER then
       return nil
     end
+    local SHORT_HEADER, SHORT_RUN, SHORT_VERSION, SHORT_AGAIN = 7, 4, 7, 7
     local version, base, before = unpack('>BI6I4', value)
-    if version ~= expected then
+    local is_short = version == SHORT_VERSION
+    local header, width, expected, ahead, mark = HEADER, RUN, VERSION, 0, nil
+    if is_short then
+      header, width, expected = SHORT_HEADER, SHORT_RUN, SHORT_VERSION
+    elseif (#value - HEADER) % RUN ~= 0 then
+      header, expected, ahead = LEASED_HEADER, LEASED_VERSION, lease_time(window)
+    end
+    local last = (#value - header) / width
+    if version ~= expected or last < 1 or last % 1 ~= 0 or is_short and last > MAX_SHORT_RUNS then
       return nil
     end
     if header == LEASED_HEADER then
       mark = unpack('>I4', value, HEADER + 1)
     end
-    local offset, total = unpack('>I4I4', value, header + (last - 1) * RUN + 1)
+    local offset, total, first
+    if is_short then
+      local byte = string.byte
+      total = before % 256
+      first, before = (before - total) / 256, 0
+      offset = first
+      for at = SHORT_HEADER + SHORT_RUN + 1, #value, 2 * SHORT_RUN do
+        local a1, b1, c1, p1, a2, b2, c2, p2 = byte(value, at, at + 7)
+        offset, total = offset + a1 * 65536 + b1 * 256 + c1, total + p1
+        if p2 then
+          offset, total = offset + a2 * 65536 + b2 * 256 + c2, total + p2
+        end
+      end
+    else
+      offset, total = unpack('>I4I4', value, header + (last - 1) * RUN + 1)
+    end
     local stamp = base + offset * unit
     local log = {
       window = window, unit = unit, base = base, before = before, value = value, header = header, live = last + 1,
       last = last, added = false, used = 0, newest = now_ceil, total = 0, offset = 0, ahead = ahead, mark = mark,
+      is_short = is_short, first = first, most_short = is_short and MAX_SHORT_RUNS or 0,
     }
     -- The later of now and the time that the last stamp proves. If the stamp is more than a window ahead, the log is
     -- void.
     local now = max(now_floor, stamp - unit - ahead)
-    if stamp <= now_ceil + window + ahead and stamp + window > now then
+    if stamp > now_ceil + window + ahead or stamp + window <= now then
+      return log
+    end
+    local expired, low = (now - window - base) / unit, 1
+    if is_short then
+      while first <= expired do
+        local permits, gap = unpack('>BI3', value, 7 + 4 * low)
+        before, low, first = before + permits, low + 1, first + gap
+      end
+      log.first, log.before, log.used = first, before, total - before
+    else
       -- Runs up to this offset have expired: in most cases none or few since the last write. The search starts at the
       -- oldest run, in growing steps.
-      local expired = (now - window - base) / unit
-      local low, high, step = 1, 1, 1
+      local high, step = 1, 1
       while high < last and unpack('>I4', value, header + (high - 1) * RUN + 1) <= expired do
         low, high, step = high + 1, min(high + step, last), step * 2
       end
@@ -87,11 +140,11 @@ local function sliding_window()
         if unpack('>I4', value, header + (middle - 1) * RUN + 1) > expired then high = middle else low = middle + 1 end
       end
       if low > 1 then
-        log.before = unpack('>I4', value, header + (low - 2) * RUN + 5)
+        log.before, log.most_short = unpack('>I4', value, header + (low - 2) * RUN + 5), SHORT_AGAIN
       end
-      log.live, log.newest, log.total, log.offset = low, stamp, total, offset
       log.used = (total - log.before) % WRAP
     end
+    log.live, log.newest, log.total, log.offset = low, stamp, total, offset
     return log
   end
 
@@ -114,14 +167,23 @@ local function sliding_window()
     return log.used, request.max, WRAP - 1 - log.used
   end
 
-  -- Moves the base up by so many units, at most to the first live run, and drops expired runs.
+  -- Moves the base up by so many units, but at most to the first live run, and drops expired runs. A short log becomes long.
   local function rebase(log, by)
-    local runs = { string.rep('.', log.header) }
+    local _, _, offset = run(log, log.live)
+    local total, header = log.before, log.is_short and HEADER or log.header
+    local runs = { string.rep('.', header) }
+    by = min(by, offset)
     for index = log.live, log.last do
-      local _, total, offset = run(log, index)
+      if log.is_short then
+        local gap, permits = unpack('>I3B', log.value, 4 + 4 * index)
+        offset, total = index > log.live and offset + gap or offset, total + permits
+      else
+        offset, total = unpack('>I4I4', log.value, header + (index - 1) * RUN + 1)
+      end
       runs[#runs + 1] = pack('>I4I4', offset - by, total)
     end
-    log.value, log.last, log.live = table.concat(runs), log.last - log.live + 1, 1
+    log.value, log.header, log.is_short = table.concat(runs), header, false
+    log.last, log.live = log.last - log.live + 1, 1
     log.base, log.offset = log.base + by * log.unit, log.offset - by
   end
 
@@ -138,20 +200,22 @@ local function sliding_window()
       end
       if log.live > log.last then
         log.base, log.before, log.live, log.last, log.total = now_ceil, 0, 1, 0, 0
+        log.value, log.header, log.is_short, log.most_short = '', HEADER, false, 14
         log.offset = ceil((stamped_at - now_ceil) / log.unit)
         log.newest = now_ceil + log.offset * log.unit
       else
         local offset = max(ceil((stamped_at - log.base) / log.unit), log.offset)
         if offset >= WRAP then
-          -- Offsets overflow after 49 days without an idle window.
-          local _, _, oldest = run(log, log.live)
-          rebase(log, oldest)
+          -- Offsets overflow after 49 days without an idle window. No receipt from before the new base is valid.
+          rebase(log, floor(offset - (log.window - 1) / log.unit))
           offset = ceil((stamped_at - log.base) / log.unit)
         end
         local stamp, cell = log.base + offset * log.unit, ceil(log.window / CAPACITY)
         local same_cell = floor(stamp / cell) == floor(log.newest / cell)
         if offset == log.offset or log.last - log.live + 1 >= CAPACITY and same_cell then
           log.last = log.last - 1
+        else
+          log.previous_offset, log.previous_total = log.offset, log.total
         end
         log.newest, log.offset = stamp, offset
       end
@@ -199,6 +263,10 @@ local function sliding_window()
     if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false
     end
+    local has_expired_runs = log.live > 1
+    if log.is_short then
+      rebase(log, 0)
+    end
     local own = first_from(log, stamp)
     local before, _, total = log.before, run(log, own)
     if own > log.live then
@@ -207,11 +275,9 @@ local function sliding_window()
     local in_run = (total - before) % WRAP
     local from_run = min(permits, in_run, log.used)
     -- The newest run and expired runs prove how far time has come. If one of them is removed, the base proves it.
-    if log.live > 1 or from_run == in_run and own == log.last then
-      local _, _, oldest = run(log, log.live)
-      local expired = ceil((now - log.window + 1 - log.base) / log.unit)
+    if has_expired_runs or from_run == in_run and own == log.last then
       own = own - log.live + 1
-      rebase(log, min(max(expired, 0), oldest))
+      rebase(log, max(ceil((now - log.window + 1 - log.base) / log.unit), 0))
     end
     subtract_from(log, own, from_run, from_run == in_run)
     local rest = min(permits - from_run, log.used)
@@ -244,23 +310,79 @@ local function sliding_window()
       local _, before = run(log, kept - 1)
       log.before, log.live = before, kept
     end
-    local _, _, oldest = run(log, kept)
     -- Receipts of forgotten permits are before the base, and leases have the old mark.
-    rebase(log, oldest)
+    rebase(log, WRAP)
     log.used, log.mark = (log.total - log.before) % WRAP, (log.mark + 1) % WRAP
     return log.used > 0
+  end
+
+  -- Returns the short form of a log, or nil if a run does not fit into it.
+  local function short_form(log)
+    local SHORT_VERSION, MAX_UNITS, MAX_PERMITS = 7, 16777216, 255
+    local value, live, last, base, before = log.value, log.live, log.last, log.base, log.before
+    local first, from = log.first, 0
+    if last < live then
+      first = log.offset
+    elseif not log.is_short then
+      local _, _, offset = run(log, live)
+      first = offset
+    end
+    if first >= MAX_UNITS then
+      -- The base moves up. No receipt from before the new one is valid.
+      from = min(floor((log.newest - log.window + 1 - base) / log.unit), first)
+      first, base = first - from, base + from * log.unit
+    end
+    if last < live then
+      local permits = (log.total - before) % WRAP
+      local fits = first < MAX_UNITS and permits >= 1 and permits <= MAX_PERMITS
+      return fits and pack('>BI6I3B', SHORT_VERSION, base, first, permits) or nil
+    elseif log.is_short then
+      -- The runs before the newest one stay as they are, but for the first gap.
+      from, before = log.previous_offset, log.previous_total
+      if not from then
+        local _, total, offset = run(log, last)
+        from, before = offset, total
+      end
+      local gap, permits, kept = log.offset - from, (log.total - before) % WRAP, 7 + 4 * last
+      if first >= MAX_UNITS or gap >= MAX_UNITS or permits > MAX_PERMITS then
+        return nil
+      end
+      local newest = pack('>I3B', gap, permits)
+      if live == 1 then
+        return string.sub(value, 1, kept) .. newest
+      end
+      return pack('>BI6I3', SHORT_VERSION, base, first) .. string.sub(value, 7 + 4 * live, kept) .. newest
+    end
+    value = pack('>BI6', SHORT_VERSION, base)
+    for index = live, log.added and last + 1 or last do
+      local _, total, offset = run(log, index)
+      local gap, permits = offset - from, (total - before) % WRAP
+      if gap < 0 or gap >= MAX_UNITS or permits < 1 or permits > MAX_PERMITS then
+        return nil
+      end
+      value, from, before = value .. pack('>I3B', gap, permits), offset, total
+    end
+    return value
   end
 
   local function close(log)
     if log.used == 0 then
       return nil
     end
+    local cell = log.window >= 800 and 100 or log.window >= 16 and floor(log.window / 8) or 1
+    local expires_at = log.newest - log.newest % cell + cell + log.window
+    local runs = log.last - log.live + (log.added and 2 or 1)
+    local short = not log.mark and runs <= log.most_short and short_form(log)
+    if short then
+      return short, expires_at
+    elseif log.is_short then
+      rebase(log, 0)
+    end
     local header = log.mark and pack('>BI6I4I4', LEASED_VERSION, log.base, log.before, log.mark)
       or pack('>BI6I4', VERSION, log.base, log.before)
-    local runs = string.sub(log.value, log.header + (log.live - 1) * RUN + 1, log.header + log.last * RUN)
+    local kept = string.sub(log.value, log.header + (log.live - 1) * RUN + 1, log.header + log.last * RUN)
     local newest = log.added and pack('>I4I4', log.offset, log.total) or ''
-    local cell = log.window >= 800 and 100 or log.window >= 16 and floor(log.window / 8) or 1
-    return header .. runs .. newest, log.newest - log.newest % cell + cell + log.window
+    return header .. kept .. newest, expires_at
   end
 
   return {
