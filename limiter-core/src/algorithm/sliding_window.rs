@@ -67,15 +67,18 @@ impl Log {
         Outcome { remaining: outcome.remaining - input.cost, reset_at: stamp + input.kind.window, ..outcome }
     }
 
-    /// Makes the decision in the common case: offsets are milliseconds, the newest run is live and not ahead of the
-    /// clock, and the permits fit. `None` in every other case, and then nothing has changed.
+    /// Makes the decision in the common case: the newest run is live and not ahead of the clock, and the permits fit. `None`
+    /// in every other case, and then nothing has changed.
     #[inline(always)]
     pub(super) fn decide_fast_path(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
         let AlgorithmInput { floor, ceil, kind: CounterKind { window, .. }, cost, .. } = *input;
+        if window > MAX_UNITS {
+            return self.decide_in_units(input);
+        }
         let (base, before) = (self.base, self.before);
         let (newest, first) = self.runs.ends()?;
         let (first, stamp) = (base + u64::from(first), base + u64::from(newest.offset));
-        if stamp > ceil || stamp + window <= floor || cost == 0 || unit(window) > 1 {
+        if stamp > ceil || stamp + window <= floor || cost == 0 {
             return None;
         }
         let available = input.max.saturating_sub(input.pending);
@@ -92,6 +95,38 @@ impl Log {
             remaining
         };
         Some(Outcome { allowed: true, remaining, retry_at: Some(floor), reset_at: ceil + window, delay: 0 })
+    }
+
+    /// The common case of a window with units of several milliseconds: also no run has expired, and the newest one may be
+    /// ahead of the clock by less than a unit.
+    #[inline(never)]
+    fn decide_in_units(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
+        let AlgorithmInput { floor, ceil, kind: CounterKind { window, .. }, cost, .. } = *input;
+        let (base, before, unit) = (self.base, self.before, unit(window));
+        let shift = unit.trailing_zeros();
+        let (newest, first) = self.runs.ends()?;
+        let (first, stamp) = (base + (u64::from(first) << shift), base + (u64::from(newest.offset) << shift));
+        // As `proven_time`: the first run is live, so the newest is not a window ahead.
+        let time = floor.max(stamp.saturating_sub(unit));
+        if stamp >= ceil + unit || first + window <= time || cost == 0 {
+            return None;
+        }
+        let offset = u32::try_from((ceil.saturating_sub(base) + (unit - 1)) >> shift).ok()?.max(newest.offset);
+        let available = input.max.saturating_sub(input.pending);
+        let remaining = available.saturating_sub(newest.total.wrapping_sub(before)).checked_sub(cost)?;
+        let run = Run { offset, total: newest.total.wrapping_add(cost) };
+        if offset == newest.offset {
+            *newest = run;
+        } else {
+            self.add_run(run, unit, window);
+        }
+        Some(Outcome {
+            allowed: true,
+            remaining,
+            retry_at: Some(floor),
+            reset_at: self.stamp(run, unit) + window,
+            delay: 0,
+        })
     }
 
     /// Takes permits on the fast path after the oldest run has expired, and returns the number of permits left. A

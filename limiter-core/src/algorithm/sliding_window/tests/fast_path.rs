@@ -9,8 +9,8 @@ use super::*;
 #[test]
 fn the_fast_path_equals_the_full_decision() {
     /// The longest window in milliseconds, and steps of the clock in a window.
-    const SCHEDULES: [(u64, u64); 6] =
-        [(50, 20), (5_000, 100), (5_000, 400), (1 << 24, 20), (1 << 24, 1), (1 << 29, 400)];
+    const SCHEDULES: [(u64, u64); 7] =
+        [(50, 20), (5_000, 100), (5_000, 400), (1 << 24, 20), (1 << 24, 1), (1 << 29, 400), (1 << 34, 400)];
     let mut decided_fast = BTreeMap::<_, u32>::new();
     for (seed, (longest_window, steps)) in (0..).zip(SCHEDULES.repeat(75)) {
         let mut random = Random::new(seed);
@@ -36,7 +36,8 @@ fn the_fast_path_equals_the_full_decision() {
             match fast.decide_fast_path(&input) {
                 Some(outcome) => {
                     assert_eq!(outcome, expected, "{what}");
-                    *decided_fast.entry(change(&before, &full)).or_default() += 1;
+                    let (place, expiry) = change(&before, &full);
+                    *decided_fast.entry((place, expiry, unit > 1)).or_default() += 1;
                 }
                 None => assert_eq!(fast.decide(&input), expected, "{what}"),
             }
@@ -46,8 +47,11 @@ fn the_fast_path_equals_the_full_decision() {
     println!("decided by the fast path: {decided_fast:?}");
     for place in ["same run", "merged run", "new run"] {
         for expiry in ["", ", after expiry"] {
-            let count = decided_fast.get(&(place, expiry));
-            assert!(count.is_some_and(|count| *count > 300), "{place}{expiry}: {decided_fast:?}");
+            // With units of several milliseconds, only what no expired run delays.
+            for in_units in [false, true].into_iter().take(if expiry.is_empty() { 2 } else { 1 }) {
+                let count = decided_fast.get(&(place, expiry, in_units));
+                assert!(count.is_some_and(|count| *count > 300), "{place}{expiry}: {decided_fast:?}");
+            }
         }
     }
 }
