@@ -1,6 +1,5 @@
 //! Settings of rules by name, with which a program's configuration overrides its attributes.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::error::NamedValue;
@@ -14,6 +13,7 @@ pub(crate) mod message_text;
 #[cfg(any(feature = "rules", feature = "serde"))]
 pub(crate) mod format;
 mod key_match;
+mod packed_conflict;
 mod override_index;
 mod rule_in_force;
 mod rule_set;
@@ -45,6 +45,7 @@ pub(crate) use key_match::KeyPattern;
 pub(crate) use levels::check_shared_text;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
+pub(crate) use packed_conflict::PackedConflict;
 pub(crate) use plan::{
     OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleRequests, RuleUse, Shadow, SlotRequests, Trial,
     UnlimitedRule,
@@ -436,36 +437,6 @@ impl Rule {
         Ok(())
     }
 
-    /// Returns the settings of calls that an override applies to, as far as they matter to [`packed`](Self::packed).
-    fn as_override_of(&self, rule: &Self) -> Self {
-        let limits = if self.limits.is_empty() { &rule.limits } else { &self.limits };
-        Self {
-            limits: limits.clone(),
-            algorithm: self.algorithm.or(rule.algorithm),
-            layout: self.layout.or(rule.layout),
-            packed: self.packed.or(rule.packed),
-            call: self.call.or(rule.call),
-            ..Self::default()
-        }
-    }
-
-    /// Returns a setting that counts which share a hash cannot have, if there is one.
-    pub(crate) fn packed_conflict(&self) -> Option<PackedConflict> {
-        self.packed?;
-        if self.call.block.is_some() {
-            return Some(PackedConflict::Block);
-        }
-        if self.has_layout_of_own(Layout::Zset) {
-            return Some(PackedConflict::Zset);
-        }
-        let counted_by = |limit: &Limit| match self.algorithm {
-            Some(algorithm) if !limit.is_whole() => algorithm,
-            _ => limit.algorithm(),
-        };
-        let mut algorithms = self.limits.iter().map(counted_by).chain(self.algorithm);
-        algorithms.find(|algorithm| !algorithm.may_be_packed()).map(PackedConflict::Algorithm)
-    }
-
     /// Returns settings that contradict each other, if there are some. A limit of the default algorithm may have that of
     /// an attribute, so a burst does not contradict it.
     pub(crate) fn contradiction(&self) -> Option<Contradiction> {
@@ -518,25 +489,6 @@ impl Rule {
     /// Returns whether the rule sets this layout or has a limit with it.
     fn has_layout(&self, layout: Layout) -> bool {
         self.has_layout_of_own(layout) || self.overrides.iter().any(|(_, rule)| rule.has_layout(layout))
-    }
-}
-
-/// A setting that counts which share a hash cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PackedConflict {
-    Algorithm(Algorithm),
-    Zset,
-    Block,
-}
-
-/// Writes it as messages name it.
-impl fmt::Display for PackedConflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Algorithm(algorithm) => write!(f, "`{algorithm}`"),
-            Self::Zset => f.write_str("`layout = \"zset\"`"),
-            Self::Block => f.write_str("`block`"),
-        }
     }
 }
 

@@ -462,7 +462,7 @@ impl Deref for KeyName {
     }
 }
 
-/// Without the name, which contains the key.
+/// Formats no part of the name, which contains the key.
 impl fmt::Debug for KeyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("..")

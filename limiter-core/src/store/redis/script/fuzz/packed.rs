@@ -14,7 +14,7 @@ fn calls() -> u32 {
     full_or(400, 12)
 }
 
-/// What a fuzzing script has seen.
+/// The counts of a fuzzing script.
 #[derive(Default, Debug)]
 struct Seen {
     calls: i64,
