@@ -16,8 +16,11 @@ use crate::error::NamedValue;
 use crate::{Error, ErrorKind};
 
 mod inherited;
+mod packed;
 mod parse;
 
+use packed::CountPlace;
+pub(crate) use packed::{PACKED_BOUND, PackedBuckets};
 pub(crate) use parse::WindowName;
 
 /// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window), or in each period of the
@@ -42,7 +45,7 @@ pub struct Limit {
     window_millis: NonZeroU64,
     algorithm: Algorithm,
     burst: Option<NonZeroU32>,
-    layout: Layout,
+    place: CountPlace,
     /// Present if the algorithm is [`Algorithm::Calendar`].
     calendar: Option<Calendar>,
 }
@@ -165,7 +168,7 @@ impl Limit {
                 window_millis: window,
                 algorithm: Algorithm::SlidingWindow,
                 burst: None,
-                layout: Layout::Compact,
+                place: CountPlace::COMPACT,
                 calendar: None,
             }),
             _ => None,
@@ -205,7 +208,7 @@ impl Limit {
                 window_millis: CONCURRENT_WINDOW,
                 algorithm: Algorithm::Concurrent,
                 burst: None,
-                layout: Layout::Compact,
+                place: CountPlace::COMPACT,
                 calendar: None,
             }),
             _ => None,
@@ -249,7 +252,7 @@ impl Limit {
             window_millis,
             algorithm: Algorithm::Calendar,
             burst: None,
-            layout: Layout::Compact,
+            place: CountPlace::COMPACT,
             calendar: Some(calendar),
         }
     }
@@ -331,7 +334,7 @@ impl Limit {
             window_millis: NonZeroU64::new(millis).unwrap_or(NonZeroU64::MIN),
             algorithm: Algorithm::SlidingWindow,
             burst: None,
-            layout: Layout::Compact,
+            place: CountPlace::COMPACT,
             calendar: None,
         }
     }
@@ -365,11 +368,12 @@ impl Limit {
         if self.is_whole() || matches!(algorithm, Algorithm::Concurrent | Algorithm::Calendar) {
             return self;
         }
-        let layout = match algorithm {
-            Algorithm::SlidingWindow => self.layout,
-            _ => Layout::Compact,
+        let place = match (algorithm, self.place.layout()) {
+            (Algorithm::SlidingWindow, _) => self.place,
+            (_, Layout::Compact) if algorithm.may_be_packed() => self.place,
+            _ => CountPlace::COMPACT,
         };
-        Self { algorithm, burst: None, layout, ..self }
+        Self { algorithm, burst: None, place, ..self }
     }
 
     /// Returns the limit with a `burst` of 1 to `u32::MAX` permits at once, for the bucket algorithms. Default: `max`.
@@ -407,7 +411,9 @@ impl Limit {
     /// [`ErrorKind::InvalidLimit`] for [`Layout::Zset`] with any other algorithm.
     pub fn with_layout(self, layout: Layout) -> Result<Self, Error> {
         match (layout, self.algorithm) {
-            (Layout::Compact, _) | (Layout::Zset, Algorithm::SlidingWindow) => Ok(Self { layout, ..self }),
+            (Layout::Compact, _) if self.layout() == Layout::Compact => Ok(self),
+            (Layout::Compact, _) => Ok(Self { place: CountPlace::COMPACT, ..self }),
+            (Layout::Zset, Algorithm::SlidingWindow) => Ok(Self { place: CountPlace::ZSET, ..self }),
             (_, algorithm) => Err(Error::new(ErrorKind::InvalidLimit, layout_problem(algorithm))),
         }
     }
@@ -415,7 +421,7 @@ impl Limit {
     /// The layout of its counter in Redis.
     #[must_use]
     pub const fn layout(&self) -> Layout {
-        self.layout
+        self.place.layout()
     }
 
     /// The algorithm that counts its permits.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::limit::PackedBuckets;
 use crate::request::once::ReceiptId;
 use crate::request::{MAX_REQUESTS, Request};
 use crate::{Algorithm, Error, ErrorKind, Key, Layout, Limit, Source};
@@ -132,7 +133,8 @@ const WRITTEN_CALENDAR: u8 = 6;
 
 impl ReceiptBody {
     /// Its bytes, numbers in big-endian: id (16), digest of the key (16), stamp (8), end (8), kind of permits (1), number of
-    /// counters (1); then of each counter algorithm (1), layout (1), window in ms (8), max (4), burst or 0 (4), permits held
+    /// counters (1); then of each counter algorithm (1), layout or
+    /// the binary logarithm of the number of hashes that it shares (1), window in ms (8), max (4), burst or 0 (4), permits held
     /// (4), requests (4), and of a written calendar the length of its text (1) and the text, such as `month:5@Europe/Berlin`.
     fn to_bytes(&self) -> Vec<u8> {
         let place = |found: Option<usize>| found.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX);
@@ -144,7 +146,8 @@ impl ReceiptBody {
             let calendar = written_calendar(*limit);
             let algorithm = place(ALGORITHMS.iter().position(|known| *known == limit.algorithm()));
             bytes.push(if calendar.is_some() { WRITTEN_CALENDAR } else { algorithm });
-            bytes.push(place(LAYOUTS.iter().position(|known| *known == limit.layout())));
+            let layout = place(LAYOUTS.iter().position(|known| *known == limit.layout()));
+            bytes.push(limit.packed().map_or(layout, PackedBuckets::bits));
             bytes.extend(limit.window_millis().to_be_bytes());
             for number in [limit.max(), limit.own_burst().unwrap_or(0), *held, *requests] {
                 bytes.extend(number.to_be_bytes());
@@ -182,7 +185,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 fn written_calendar(limit: Limit) -> Option<String> {
     let calendar = limit.calendar_periods()?;
     let default = Limit::of_longest_period(limit.max(), limit.window_millis());
-    (default != Some(limit)).then(|| calendar.to_string())
+    (default != limit.with_packed(None).ok()).then(|| calendar.to_string())
 }
 
 /// Reads the limit of a written calendar.
@@ -208,7 +211,10 @@ fn read_counter(bytes: &mut &[u8]) -> Option<HeldCounter> {
         Some(Algorithm::Calendar) => Limit::of_longest_period(max, window)?,
         algorithm => Limit::checked(max, window)?.with_algorithm(*algorithm?),
     };
-    let limit = limit.with_layout(*LAYOUTS.get(usize::from(layout))?).ok()?;
+    let limit = match PackedBuckets::of_bits(layout) {
+        None => limit.with_layout(*LAYOUTS.get(usize::from(layout))?).ok()?,
+        packed => limit.with_packed(packed).ok()?,
+    };
     let limit = if burst == 0 { limit } else { limit.with_burst(burst).ok()? };
     Some(HeldCounter { limit, held, requests })
 }

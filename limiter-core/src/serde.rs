@@ -202,6 +202,7 @@ impl<'de> DeserializeSeed<'de> for FieldReader<'_> {
         match self.field.kind {
             FieldKind::Word(_) | FieldKind::Deadline | FieldKind::Block => deserializer.deserialize_str(self),
             FieldKind::Permits => deserializer.deserialize_u32(self),
+            FieldKind::Buckets => deserializer.deserialize_u64(self),
             FieldKind::Flag => deserializer.deserialize_bool(self),
         }
     }

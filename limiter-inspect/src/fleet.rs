@@ -37,6 +37,8 @@ pub struct LiveLimits {
     pub unread: Vec<String>,
     /// The mode in these limiters.
     pub mode: Mode,
+    /// The number of hashes that share the counts, if the rule is packed.
+    pub packed: Option<u32>,
     /// The level of the limits, such as `attribute`.
     pub origin: String,
     /// The limiters that have them.
@@ -128,9 +130,10 @@ impl LiveRule {
     /// limiter could have.
     #[must_use]
     pub fn in_most(&self) -> Option<Rule> {
-        let (LiveLimits { limits, mode, .. }, _) = self.by_limiters()?;
+        let (LiveLimits { limits, mode, packed, .. }, _) = self.by_limiters()?;
         let first = limits.iter().find(|limit| !is_whole(limit)).or(limits.first())?;
         let rule = limits.iter().fold(Rule::new().mode(*mode), |rule, limit| rule.limit(*limit));
+        let rule = packed.map_or(rule.clone(), |buckets| rule.packed(buckets));
         // An override's limit counts as those of the rule do.
         let is_common = |limit: &Limit| limit.algorithm() == first.algorithm() && limit.layout() == first.layout();
         let rule = match first.algorithm() {
@@ -176,10 +179,13 @@ fn add(rules: &mut BTreeMap<String, LiveRule>, line: &str, limiters: usize) -> b
     }
     let origin = rule["origin"].as_str().unwrap_or("-").to_owned();
     let mode = rule["mode"].as_str().and_then(mode).unwrap_or_default();
-    let same = |other: &&mut LiveLimits| (&other.limits, &other.unread, other.mode) == (&read, &unread, mode);
+    let packed = rule["packed"].as_u64().and_then(|buckets| buckets.try_into().ok());
+    let same = |other: &&mut LiveLimits| {
+        (&other.limits, &other.unread, other.mode, other.packed) == (&read, &unread, mode, packed)
+    };
     match known.variants.iter_mut().find(same) {
         Some(same) => same.limiters += limiters,
-        None => known.variants.push(LiveLimits { limits: read, unread, mode, origin, limiters }),
+        None => known.variants.push(LiveLimits { limits: read, unread, mode, packed, origin, limiters }),
     }
     true
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use rate_limited::{Decision, Denied, Key, Source};
 
-use crate::support::{Subject, key, on_every_store, on_zset};
+use crate::support::{Subject, key, on_every_store, on_packed, on_zset};
 
 /// Defines a test for each function on every store. Those of `one_window` are also run with the layout of the Spring
-/// system, in which all windows of a key share one set.
+/// system, in which all windows of a key share one set. All are run with counts that share hashes.
 macro_rules! on_every_layout {
     (one_window: { $($one:ident),+ $(,)? } several_windows: { $($several:ident),+ $(,)? }) => {
         on_every_store! { $($one,)+ $($several),+ }
+        on_packed! { $($one,)+ $($several),+ }
         on_zset! { $($one),+ }
     };
 }

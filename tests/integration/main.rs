@@ -41,6 +41,7 @@ mod observers;
 mod oracle;
 mod outage;
 mod overflow;
+mod packed;
 mod plans;
 mod presence;
 mod processes;

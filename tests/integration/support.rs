@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ pub(crate) struct Subject {
     pub(crate) limiter: Limiter,
     pub(crate) clock: ManualClock,
     layout: Layout,
+    packed: Option<u32>,
 }
 
 impl Subject {
@@ -47,15 +49,21 @@ impl Subject {
         Self { layout: Layout::Zset, ..subject }
     }
 
+    /// Creates a limiter whose counts share hashes on a shared Redis.
+    pub(crate) async fn packed() -> Self {
+        Self { packed: Some(16_384), ..Self::redis().await }
+    }
+
     pub(crate) async fn with_builder(builder: Builder) -> Self {
         let clock = ManualClock::new();
         let limiter = builder.clock(clock.clone()).connect().await.expect("the store is there");
-        Self { limiter, clock, layout: Layout::Compact }
+        Self { limiter, clock, layout: Layout::Compact, packed: None }
     }
 
     /// Returns the limit in this store's layout.
     pub(crate) fn limit(&self, text: &str) -> Limit {
-        limit(text).with_layout(self.layout).expect("a sliding window")
+        let limit = limit(text).with_layout(self.layout).expect("a sliding window");
+        self.packed.map_or(limit, |buckets| limit.packed_into(buckets))
     }
 
     /// Returns the clock's time in microseconds.
@@ -107,6 +115,16 @@ macro_rules! on_zset {
 }
 pub(crate) use on_zset;
 
+/// Defines a test for each function with counts that share hashes.
+macro_rules! on_packed {
+    ($($test:ident),+ $(,)?) => {
+        mod packed {
+            $(#[tokio::test] async fn $test() { super::$test(crate::support::Subject::packed().await).await; })+
+        }
+    };
+}
+pub(crate) use on_packed;
+
 /// Returns a builder for a limiter on a server, with a unique prefix and a long deadline.
 pub(crate) fn builder_for(server: &RedisServer) -> Builder {
     // A slow machine may take longer than the first heartbeat, which tests that count script calls do not expect.
@@ -157,7 +175,20 @@ pub(crate) fn tcp_address(server: &RedisServer) -> SocketAddr {
 }
 
 pub(crate) fn limit(text: &str) -> Limit {
-    text.parse().expect("a limit")
+    let limit: Limit = text.parse().expect("a limit");
+    match packed_buckets() {
+        Some(buckets) => limit.packed_into(buckets),
+        None => limit,
+    }
+}
+
+/// The number of hashes that all counts share where they can, if the environment demands that: any test of the promises runs
+/// with packed counts too.
+pub(crate) fn packed_buckets() -> Option<u32> {
+    static BUCKETS: LazyLock<Option<u32>> = LazyLock::new(|| {
+        std::env::var("RATE_LIMITED_TEST_PACKED").ok().map(|number| number.parse().expect("a number"))
+    });
+    *BUCKETS
 }
 
 pub(crate) fn key(name: &str) -> Key {

@@ -10,7 +10,7 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 use crate::sources::read;
 
 /// Structs, enums and unions for each 10 000 lines of code.
-const TYPES_PER_10000_LINES: usize = 181;
+const TYPES_PER_10000_LINES: usize = 180;
 /// The lines of the longest file, with comments.
 const LONGEST_FILE: usize = 548;
 /// Functions of more than 60 lines.

@@ -33,6 +33,7 @@ const ORDER: &[&str] = &[
     "store::slow",
     "store::redis::slot",
     "store::redis::naming",
+    "store::redis::packed",
     "store::redis::notifier",
     "store::redis::busy_polling",
     "store::redis::resp",

@@ -26,7 +26,7 @@ impl Limit {
     /// or a week without an algorithm is such a period for a caller that counts in periods. Other limits stay as they are.
     #[cfg(feature = "calendar")]
     pub(crate) fn in_calendar_of(self, caller: Self) -> Self {
-        let is_plain = self.algorithm == Algorithm::default() && self.layout == Layout::default();
+        let is_plain = self.algorithm == Algorithm::default() && self.layout() == Layout::default();
         let window = Period::of_window(self.window_millis()).filter(|_| is_plain);
         match (self.calendar, caller.calendar, window) {
             (Some(own), Some(caller), _) => Self { calendar: Some(own.following(caller)), ..self },

@@ -157,8 +157,8 @@ impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.algorithm, self.burst) {
             (Algorithm::Concurrent | Algorithm::Calendar, _) => write!(f, "Limit({self})"),
-            (Algorithm::SlidingWindow, _) if self.layout == Layout::Compact => write!(f, "Limit({self})"),
-            (Algorithm::SlidingWindow, _) => write!(f, "Limit({self}, {:?})", self.layout),
+            (Algorithm::SlidingWindow, _) if self.layout() == Layout::Compact => write!(f, "Limit({self})"),
+            (Algorithm::SlidingWindow, _) => write!(f, "Limit({self}, {:?})", self.layout()),
             (algorithm, None) => write!(f, "Limit({self}, {algorithm:?})"),
             (algorithm, Some(burst)) => write!(f, "Limit({self}, {algorithm:?}, burst {burst})"),
         }

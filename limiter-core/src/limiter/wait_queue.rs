@@ -370,7 +370,7 @@ impl QueueIds {
     }
 
     fn id_of_one(&self, Request { key, limit, .. }: &Request<'_>) -> QueueId {
-        let (encoding, algorithm, layout) = (key.encoding(), limit.algorithm(), limit.layout());
+        let (encoding, algorithm, layout) = (key.encoding(), limit.algorithm(), (limit.layout(), limit.packed()));
         let count = (encoding, algorithm, layout, limit.window_millis(), limit.max(), limit.burst());
         QueueId(self.0.each_ref().map(|keys| keys.hash_one(&count)))
     }

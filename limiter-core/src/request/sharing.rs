@@ -16,9 +16,10 @@ pub(crate) fn in_memory(one: &Request<'_>, other: &Request<'_>) -> bool {
     one.has_counter(other.key, other.limit)
 }
 
-/// Returns whether two requests use one counter in Redis, where each layout has its own.
+/// Returns whether two requests use one counter in Redis, where each layout has its own, and each number of hashes too.
 pub(crate) fn in_redis(one: &Request<'_>, other: &Request<'_>) -> bool {
-    one.limit.layout() == other.limit.layout() && in_memory(one, other)
+    let place = |request: &Request<'_>| (request.limit.layout(), request.limit.packed());
+    place(one) == place(other) && in_memory(one, other)
 }
 
 /// Returns whether any of the requests are of several lanes, observed or postpaid. If not, each takes its own cost.

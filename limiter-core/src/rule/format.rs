@@ -9,9 +9,10 @@ use std::time::Duration;
 use limiter_syntax::{nearest, parse_duration};
 
 use crate::error::NamedValue;
+use crate::limit::{PACKED_BOUND, PackedBuckets};
 use crate::request::options::{is_valid_deadline, leases_problem};
-use crate::rule::MAX_LIMITS;
 use crate::rule::message_text::{cut, list, name_fix, quoted};
+use crate::rule::{MAX_LIMITS, PackedConflict};
 use crate::{Algorithm, Block, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
 
 /// The tables that may have a field, beside that of a rule.
@@ -49,6 +50,8 @@ pub(crate) enum FieldKind {
     Flag,
     /// The text of a block.
     Block,
+    /// The number of hashes of packed counts.
+    Buckets,
 }
 
 /// A value as a reader has found it.
@@ -73,7 +76,7 @@ pub(crate) enum WrittenValue {
 }
 
 /// The fields of one value that rules and overrides have.
-pub(crate) static FIELDS: [Field; 9] = [
+pub(crate) static FIELDS: [Field; 10] = [
     Field {
         name: "algorithm",
         kind: FieldKind::Word(Algorithm::names),
@@ -94,6 +97,16 @@ pub(crate) static FIELDS: [Field; 9] = [
         scope: Scope::Limit,
         read: |rule, found| set(&mut rule.layout, found.word()),
         written: |rule| rule.layout.map(WrittenValue::word),
+    },
+    Field {
+        name: "packed",
+        kind: FieldKind::Buckets,
+        scope: Scope::Rule,
+        read: |rule, found| match found.number().map(PackedBuckets::new) {
+            Some(Err(fix)) => Err(Some(wrong_value_problem("packed", PACKED_BOUND, &found.to_string(), &fix))),
+            buckets => set(&mut rule.packed, buckets.and_then(Result::ok).map(PackedBuckets::number)),
+        },
+        written: |rule| rule.packed.map(|number| WrittenValue::Number(number.into())),
     },
     Field {
         name: "mode",
@@ -191,6 +204,7 @@ impl Field {
             FieldKind::Deadline => "a duration from 1 ms to 60 s, in quotes".to_owned(),
             FieldKind::Flag => FLAG.to_owned(),
             FieldKind::Block => "a time in quotes, or a table".to_owned(),
+            FieldKind::Buckets => PACKED_BOUND.to_owned(),
         }
     }
 
@@ -201,6 +215,7 @@ impl Field {
             FieldKind::Permits => "one such as `10`, without quotes".to_owned(),
             FieldKind::Deadline => "one such as `\"50ms\"` or `\"2s\"`".to_owned(),
             FieldKind::Flag => FLAG_FIX.to_owned(),
+            FieldKind::Buckets => "one such as `262144`, without quotes".to_owned(),
             FieldKind::Block => "one such as `\"10min\"` or `\"1min x2 up to 1d\"`".to_owned(),
         }
     }
@@ -220,6 +235,15 @@ impl Found<'_> {
 
     fn word<T: NamedValue>(&self) -> Option<T> {
         self.text().and_then(T::named)
+    }
+
+    /// The value of a whole number. One that is too large is the largest.
+    fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(_, Some(number)) => Some((*number).into()),
+            Self::Number(text, None) => text.bytes().all(|byte| byte.is_ascii_digit()).then_some(u64::MAX),
+            _ => None,
+        }
     }
 
     fn permits(&self) -> Option<u32> {
@@ -411,6 +435,11 @@ pub(crate) fn burst_problem(algorithm: Algorithm, burst: u32) -> String {
 
 pub(crate) fn of_windows_problem(setting: &str, limit: Limit) -> String {
     format!("`{setting}` must be left out for `{limit}`, got one: remove it")
+}
+
+/// Returns the message for counts that share a hash beside a setting that those cannot have.
+pub(crate) fn packed_problem(conflict: PackedConflict) -> String {
+    format!("`packed` must be left out with {conflict}, got both: remove one of them")
 }
 
 pub(crate) fn zset_problem(algorithm: Algorithm) -> String {

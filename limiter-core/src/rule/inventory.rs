@@ -120,8 +120,9 @@ fn inventory_rule(name: &str, of_program: &OfProgram, levels: &RuleLevels, switc
     let counters = counters(name, of_program, &limits, levels.has_limits_for_some_calls(name));
     let limits: Vec<_> = limits.iter().map(OwnLimit::json).collect();
     let (mode, origin) = (settings.mode().as_str(), settings.limits_origin());
+    let packed = settings.packed().map_or(String::new(), |buckets| format!(",\"packed\":{buckets}"));
     let line = format!(
-        "{{\"rule\":{},\"keys\":{},\"limits\":[{}],\"mode\":{},\"origin\":{}}}",
+        "{{\"rule\":{},\"keys\":{},\"limits\":[{}],\"mode\":{},\"origin\":{}{packed}}}",
         json(name),
         json_list(of_program.keys.iter().map(String::as_str)),
         limits.join(","),

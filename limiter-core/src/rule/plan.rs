@@ -181,6 +181,7 @@ impl RuleTable {
                     (Mode::Enforce, Some(limit))
                         if !limit.is_concurrent()
                             && !rule.is_postpaid(settings)
+                            && (limit.packed().is_none() || rule.block(settings).is_none())
                             && (!settings.ignores_burst_of(limit) || resolved.is_logged()) =>
                     {
                         self.single(own, rule, limit, settings)

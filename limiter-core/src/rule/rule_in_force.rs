@@ -12,6 +12,7 @@ pub struct RuleInForce {
     name: String,
     key: Option<String>,
     limits: Vec<Limit>,
+    packed: Option<u32>,
     mode: Mode,
     call: CallSettings,
     origin: Origin,
@@ -32,6 +33,7 @@ impl RuleInForce {
             name: name.to_owned(),
             key: key.map(str::to_owned),
             limits: settings.limits().to_vec(),
+            packed: settings.packed(),
             mode: settings.mode(),
             call: settings.call.or(settings.default_call),
             origin: settings.limits_origin(),
@@ -66,6 +68,12 @@ impl RuleInForce {
         self.attribute_limits
     }
 
+    /// The number of hashes that share its counts, if it is [packed](crate::Rule::packed).
+    #[must_use]
+    pub fn packed(&self) -> Option<u32> {
+        self.packed
+    }
+
     /// The mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -87,7 +95,7 @@ impl RuleInForce {
     /// The settings of its calls, as a rule without others.
     #[cfg(feature = "serde")]
     pub(crate) fn call_settings(&self) -> crate::Rule {
-        crate::Rule { call: self.call, ..crate::Rule::new() }
+        crate::Rule { call: self.call, packed: self.packed, ..crate::Rule::new() }
     }
 
     /// Returns whether calls may take [leases](crate::Rule::leases), if that is configured. `None` for the attribute's

@@ -3,6 +3,7 @@
 use std::slice;
 use std::time::Duration;
 
+use crate::limit::PackedBuckets;
 use crate::request::sharing::{SameCounter, in_memory, in_redis};
 use crate::request::{CallOptions, CallSettings};
 use crate::rule::{Mode, Origin, Rule, all_concurrent, all_whole};
@@ -16,6 +17,7 @@ pub(crate) struct Settings {
     algorithm: Option<Algorithm>,
     burst: Option<u32>,
     layout: Option<Layout>,
+    packed: Option<u32>,
     mode: Option<Mode>,
     pub(crate) call: CallSettings,
     /// Those of rules that set none, in any level or attribute.
@@ -111,6 +113,7 @@ impl Settings {
 
     /// Adds the settings that do not belong to limits.
     fn add_policies(&mut self, rule: &Rule) {
+        self.packed = self.packed.or(rule.packed);
         self.mode = self.mode.or(rule.mode);
         self.call = self.call.or(rule.call);
     }
@@ -129,13 +132,20 @@ impl Settings {
 
     /// Returns the settings of limits as a rule, for its checks.
     pub(crate) fn to_rule(&self) -> Rule {
-        let Self { algorithm, burst, layout, .. } = *self;
-        Rule { limits: self.limits().to_vec(), algorithm, burst, layout, ..Rule::default() }
+        let Self { algorithm, burst, layout, packed, .. } = *self;
+        // A block is of interest to counts that share a hash alone.
+        let call = CallSettings { block: self.call.block.filter(|_| packed.is_some()), ..CallSettings::NONE };
+        Rule { limits: self.limits().to_vec(), algorithm, burst, layout, packed, call, ..Rule::default() }
     }
 
     /// Replaces the mode as `RATE_LIMITED_MODE` requires.
     pub(crate) fn switch_mode(&mut self, switch: Option<Mode>) {
         self.mode = Some(self.mode().switched_to(switch));
+    }
+
+    /// The number of hashes that share the rule's counts, if it is set.
+    pub(crate) fn packed(&self) -> Option<u32> {
+        self.packed
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -159,8 +169,15 @@ impl Settings {
     /// limit without an algorithm of its own has that one's algorithm and burst, or its calendar with zone and anchor.
     ///
     /// # Errors
-    /// The limit's algorithm does not support the layout.
+    /// The limit's algorithm does not support the layout, or its counts cannot be packed.
     pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
+        let applied = self.apply_algorithm(limit, own)?;
+        // The number was checked with its rule.
+        let packed = self.packed.and_then(|number| PackedBuckets::new(number.into()).ok());
+        if packed.is_none() { Ok(applied) } else { applied.with_packed(packed) }
+    }
+
+    fn apply_algorithm(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
         let in_calendar = own.map_or(limit, |own| limit.in_calendar_of(own));
         let limit = if self.algorithm.is_none() || limit.is_whole() { in_calendar } else { limit };
         if limit.is_whole() {

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 mod slot;
 mod naming;
+mod packed;
 mod notifier;
 mod busy_polling;
 mod resp;

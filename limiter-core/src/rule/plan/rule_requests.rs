@@ -6,7 +6,7 @@ use crate::decision::DecisionContext;
 use crate::limit::LimitOrNearest;
 use crate::request::{CallOptions, CallSettings, Request, Role};
 use crate::rule::{CallDefaults, Settings};
-use crate::{Denied, Error, Limit};
+use crate::{Denied, Error, ErrorKind, Limit};
 
 /// Requests of one decision, with the rule of each.
 #[derive(Default, PartialEq)]
@@ -141,7 +141,15 @@ impl<'a> RuleRequests<'a> {
             });
             self.push(rule, limit, cost, limit_index, terms);
         };
-        let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
+        let apply = |limit: Limit, own| {
+            let applied = settings.apply(limit, own).map_err(|error| (error, limit))?;
+            // The block may be that of an attribute.
+            if terms.block.is_some() && applied.packed().is_some() {
+                Err((packed_and_blocked(), limit))
+            } else {
+                Ok(applied)
+            }
+        };
         match settings.limits() {
             [] => {
                 let is_direct = matches!(rule.limits, OwnLimits::Items(_));
@@ -162,4 +170,10 @@ impl<'a> RuleRequests<'a> {
         self.settings = self.settings.then(if has_request { of_rule } else { of_rule.without_request() });
         invalid.map_or(Ok(()), Err)
     }
+}
+
+/// The error of a rule whose counts share hashes, with the block of an attribute.
+fn packed_and_blocked() -> Error {
+    let problem = "`packed` must be left out with `block`, got both: remove one of them";
+    Error::new(ErrorKind::InvalidLimit, problem)
 }

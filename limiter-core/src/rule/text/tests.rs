@@ -111,6 +111,7 @@ fn every_setting_of_one_value_has_a_row() {
         algorithm: _,
         burst: _,
         layout: _,
+        packed: _,
         mode: _,
         call: CallSettings { on_error: _, deadline: _, leases: _, postpaid: _, block: _ },
         overrides: _,
@@ -119,7 +120,10 @@ fn every_setting_of_one_value_has_a_row() {
         place: _,
     } = Rule::new();
     let names: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
-    assert_eq!(names, ["algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases", "postpaid", "block"]);
+    assert_eq!(
+        names,
+        ["algorithm", "burst", "layout", "packed", "mode", "on_error", "deadline", "leases", "postpaid", "block"]
+    );
 }
 
 #[test]
@@ -164,7 +168,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nrate = \"5/s\"",
             "line 2, column 1: `rate` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key`, `plans` or `override`, or remove it; \
+             `algorithm`, `burst`, `layout`, `packed`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key`, `plans` or `override`, or remove it; \
              a newer version may have more",
         ),
         (
@@ -431,7 +435,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nlimit = \"50 concurrent\"\nwindow = \"10s\"",
             "line 3, column 1: `window` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key`, `plans` or `override`, or \
+             `algorithm`, `burst`, `layout`, `packed`, `mode`, `on_error`, `deadline`, `leases`, `postpaid`, `block`, `key`, `plans` or `override`, or \
              remove it; a newer version may have more",
         ),
         (

@@ -125,7 +125,7 @@ fn mistakes_are_rejected_in_both_formats() {
         (
             r#"{"override":[{"key":"a","override":[]}]}"#,
             "`override` must be a setting of an override, got an unknown name: write `match`, `key`, `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `postpaid` or `block`, or remove it; a newer version may have \
+             `algorithm`, `burst`, `layout`, `packed`, `mode`, `on_error`, `deadline`, `leases`, `postpaid` or `block`, or remove it; a newer version may have \
              more",
         ),
         ("5", "invalid type: integer `5`, expected a rule: a map of settings such as `limit` and `mode`"),

@@ -48,6 +48,15 @@ impl CommandError {
         if self.0.code() == Some("EDGES") { self.0.detail()?.trim().parse().ok() } else { None }
     }
 
+    /// Returns the indices of the packed counts whose own keys the call has to declare. Then the server has applied nothing
+    /// of it.
+    pub(crate) fn moved_out(&self) -> Option<Vec<usize>> {
+        if self.0.code() != Some("MOVEDOUT") {
+            return None;
+        }
+        self.0.detail()?.split_whitespace().map(|index| index.parse().ok()).collect()
+    }
+
     /// Returns the redirect to another node of the cluster, if the error is one. The node applied nothing.
     pub(crate) fn redirect(&self) -> Option<Redirect> {
         let parse_address = |address: &str| {
@@ -206,7 +215,7 @@ fn split_script_error<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a s
 
 /// Returns the missing permission as a suffix for a message. It is empty unless the server names a documented one.
 fn missing_permission(detail: &str) -> String {
-    const COMMANDS: [&str; 27] = [
+    const COMMANDS: [&str; 30] = [
         "script|load",
         "evalsha",
         "time",
@@ -227,8 +236,11 @@ fn missing_permission(detail: &str) -> String {
         "zremrangebyrank",
         "zremrangebyscore",
         "zcard",
+        "hget",
         "hset",
         "hdel",
+        "pttl",
+        "hrandfield",
         "hlen",
         "hgetall",
         "sentinel|get-master-addr-by-name",

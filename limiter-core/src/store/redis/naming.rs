@@ -427,7 +427,7 @@ impl RedisKeys {
 
 /// The name of a Redis key. A short one is stored inline: it is written on the thread of a call and dropped on the
 /// worker's, and an allocation that another thread frees is expensive. A short name is before each long one.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum KeyName {
     /// The bytes after the name are zero.
     Short {
@@ -442,12 +442,13 @@ pub(crate) enum KeyName {
 const INLINE_NAME_BYTES: usize = 78;
 
 impl KeyName {
-    const EMPTY: Self = Self::Short { bytes: [0; INLINE_NAME_BYTES], len: 0 };
+    pub(crate) const EMPTY: Self = Self::Short { bytes: [0; INLINE_NAME_BYTES], len: 0 };
 }
 
 impl KeyName {
+    /// Adds the next part of the name.
     #[inline]
-    fn push(&mut self, text: &[u8]) {
+    pub(crate) fn push(&mut self, text: &[u8]) {
         match self {
             Self::Short { bytes, len } => {
                 let (from, to) = (usize::from(*len), usize::from(*len) + text.len());
@@ -472,6 +473,13 @@ impl Deref for KeyName {
             Self::Short { bytes, len } => &bytes[..usize::from(*len).min(INLINE_NAME_BYTES)],
             Self::Long(name) => name,
         }
+    }
+}
+
+/// Formats no part of the name, which contains the key.
+impl fmt::Debug for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod action;
 pub(crate) mod command;
 pub(crate) mod reply;
 pub(crate) mod block_arguments;
+mod packed_arguments;
 mod slot_arguments;
 pub(crate) mod slots;
 #[cfg(test)]
@@ -72,6 +73,22 @@ const BLOCKS: &str = concat!(
     include_str!("script/lua/blocks.lua"),
 );
 
+/// The script of both about counts that share hashes. What is inside of it calls the `redis` of its first part.
+const PACKED: &str = concat!(
+    include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/packed.lua"),
+    modules!(),
+    "local function batch()\n",
+    include_str!("script/lua/sliding_simple.lua"),
+    include_str!("script/lua/sliding_at_once.lua"),
+    include_str!("script/lua/batch.lua"),
+    "end\n",
+    "local function decide(denials)\n",
+    include_str!("script/lua/decide.lua"),
+    "end\n",
+    include_str!("script/lua/packed_end.lua"),
+);
+
 /// The script that a command calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
@@ -83,19 +100,22 @@ pub(crate) enum Program {
     Slots,
     /// Decisions, or many of them, about keys that may be blocked.
     Blocks,
+    /// Decisions, or many of them, about counts that share hashes.
+    Packed,
 }
 
 /// The number of programs.
-pub(crate) const PROGRAMS: usize = 4;
+pub(crate) const PROGRAMS: usize = 5;
 
 impl Program {
-    pub(crate) const ALL: [Self; PROGRAMS] = [Self::Decide, Self::Batch, Self::Slots, Self::Blocks];
+    pub(crate) const ALL: [Self; PROGRAMS] = [Self::Decide, Self::Batch, Self::Slots, Self::Blocks, Self::Packed];
 
     const fn source(self) -> &'static str {
         match self {
             Self::Decide => DECIDE,
             Self::Batch => BATCH,
             Self::Blocks => BLOCKS,
+            Self::Packed => PACKED,
             Self::Slots => concat!(include_str!("script/lua/clock.lua"), include_str!("script/lua/slots.lua")),
         }
     }

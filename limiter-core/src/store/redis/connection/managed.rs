@@ -22,6 +22,7 @@ use crate::clock::Moment;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
+use crate::store::redis::packed::DeclaredCounts;
 use crate::store::redis::pipelined::{DirectReply, ReplyBound};
 use crate::store::redis::script::command::{Command, ServerTimes};
 use crate::store::redis::server::{DataConnection, Server};
@@ -172,7 +173,7 @@ impl ManagedConnection {
             let digest = connection.digest(command.program());
             let known_for = if command.is_once() { self.known_for(command.slot()) } else { Duration::ZERO };
             let times = ServerTimes { known_for, clock_lead: self.gate.clock_lead() };
-            let call = command.for_server(&digest, &self.context.clock, times);
+            let call = command.for_server(&digest, &self.context.clock, times, &attempt.declared);
             let result = match &connection.data {
                 _ if is_asking => connection.send_asking(&call, ReplyBound::Script).await,
                 // It ends by itself when it is closed.
@@ -186,7 +187,7 @@ impl ManagedConnection {
             }
             match result {
                 Err(error) if error.is_no_script() => self.load_missing(&connection, script_epoch, attempt).await?,
-                Err(error) if self.has_other_edges(&error, attempt) => {}
+                Err(error) if self.has_other_edges(&error, attempt) || attempt.has_to_declare(command, &error) => {}
                 result => return Ok(result),
             }
         }
@@ -210,7 +211,9 @@ impl ManagedConnection {
                 self.load_missing(&connection, script_epoch, attempt).await?;
                 self.call(command, attempt, false).await
             }
-            Err(error) if self.has_other_edges(&error, attempt) => self.call(command, attempt, false).await,
+            Err(error) if self.has_other_edges(&error, attempt) || attempt.has_to_declare(command, &error) => {
+                self.call(command, attempt, false).await
+            }
             result => Ok(result),
         }
     }
@@ -455,9 +458,18 @@ pub(crate) struct Attempt {
     missing_scripts: Cell<u32>,
     /// It was sent with the edges of a calendar around another time.
     had_other_edges: Cell<bool>,
+    /// The packed counts whose own keys it declares.
+    pub(crate) declared: DeclaredCounts,
 }
 
 impl Attempt {
+    /// Returns whether the call is to be sent once more, with more keys. Its error proves that the script has changed nothing.
+    fn has_to_declare(&self, command: &Command, error: &CommandError) -> bool {
+        let Some(moved_out) = error.moved_out() else { return false };
+        command.remember_moved_out(&moved_out);
+        self.declared.add(&moved_out)
+    }
+
     /// Records that the call is sent on this connection, at this time.
     pub(crate) fn sent_on(&self, connection: &ServerConnection, sent_at: Instant) {
         self.latest.replace(Some((connection.clone(), sent_at)));

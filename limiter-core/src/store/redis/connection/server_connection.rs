@@ -47,7 +47,7 @@ pub(super) struct ConnectionState {
     pub(super) last_reply_at: Cell<Instant>,
     pub(super) round_trip: RoundTrip,
     /// The digests of the programs, in the order of [`Program::ALL`].
-    digests: RefCell<[Arc<str>; PROGRAMS]>,
+    digests: RefCell<Arc<[Arc<str>]>>,
     /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
     script_epoch: Cell<u64>,
     loading: Mutex<()>,
@@ -81,7 +81,7 @@ impl ServerConnection {
             cause: RefCell::default(),
             last_reply_at: Cell::new(Instant::now()),
             round_trip: RoundTrip::default(),
-            digests: RefCell::new([""; PROGRAMS].map(Arc::from)),
+            digests: RefCell::new(Arc::new([""; PROGRAMS].map(Arc::from))),
             script_epoch: Cell::new(0),
             loading: Mutex::new(()),
             is_liveness_check_running: Cell::new(false),
@@ -206,6 +206,11 @@ impl ServerConnection {
         Arc::clone(&self.state.digests.borrow()[program as usize])
     }
 
+    /// The digests of all scripts on this server, in the order of [`Program::ALL`].
+    pub(crate) fn digests(&self) -> Arc<[Arc<str>]> {
+        Arc::clone(&self.state.digests.borrow())
+    }
+
     pub(crate) fn script_epoch(&self) -> u64 {
         self.state.script_epoch.get()
     }
@@ -223,7 +228,9 @@ impl ServerConnection {
                 let digest: String = redis::from_redis_value(reply)
                     // Without the client's error: it repeats the whole reply.
                     .map_err(|_| Error::new(ErrorKind::Protocol, "SCRIPT LOAD gave no digest"))?;
-                self.state.digests.borrow_mut()[program] = digest.into();
+                let mut digests = self.state.digests.borrow().to_vec();
+                digests[program] = digest.into();
+                self.state.digests.replace(digests.into());
             }
             self.state.script_epoch.set(script_epoch + 1);
         }

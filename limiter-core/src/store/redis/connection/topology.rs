@@ -165,7 +165,11 @@ impl Topology {
                 Some(Redirect::TryAgain) if command.has_several_keys() => {
                     return Err(CallError::NeedsSplit(error.into()));
                 }
-                Some(Redirect::TryAgain) => sleep(retry_pause(redirects)).await,
+                Some(Redirect::TryAgain) => {
+                    // A packed count may be decided by its hash alone, unless it has moved out.
+                    attempt.declared.retry_without();
+                    sleep(retry_pause(redirects)).await;
+                }
                 Some(redirect) => {
                     permit.take();
                     is_asking = matches!(redirect, Redirect::Ask { .. });

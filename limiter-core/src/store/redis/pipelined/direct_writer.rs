@@ -63,8 +63,8 @@ struct Lent {
     writer: WriteHalf,
     /// The buffer of packed commands. Once the connection is used it holds one command.
     buffer: Vec<u8>,
-    /// The digest of the batch script.
-    digest: Arc<str>,
+    /// The digests of the scripts.
+    digests: Arc<[Arc<str>]>,
     used: Option<Used>,
     /// Bytes that a caller has read and that are not one reply.
     input: Vec<u8>,
@@ -87,19 +87,20 @@ impl DirectWriter {
         self.is_free.load(Ordering::Relaxed)
     }
 
-    /// Writes the command that `command` returns for the script's digest, and returns its reply. It does not wait,
+    /// Writes the command that `command` returns for the scripts' digests, and returns its reply. It does not wait,
     /// neither for the lock nor for the socket. What the socket has no room for is left to the worker. The worker waits
     /// for the lock, so `command` must not take long.
     ///
     /// Returns `None` if the connection is not idle, or if `command` returns none. Then nothing is written.
-    pub(crate) fn write(&self, command: impl FnOnce(&str) -> Option<Cmd>) -> Option<DirectReply> {
+    pub(crate) fn write(&self, command: impl FnOnce(&[Arc<str>]) -> Option<Cmd>) -> Option<DirectReply> {
         if !self.is_free() {
             return None;
         }
         let mut state = unless_blocked(self.state.try_lock())?;
         let WriterState { lent, backoff } = &mut *state;
-        let Lent { connection, writer, buffer, digest, used, .. } = lent.as_mut().filter(|lent| lent.used.is_none())?;
-        let command = command(digest)?;
+        let Lent { connection, writer, buffer, digests, used, .. } =
+            lent.as_mut().filter(|lent| lent.used.is_none())?;
+        let command = command(digests)?;
         buffer.clear();
         command.write_packed_command(buffer);
         let written = match writer.try_write(buffer) {
@@ -211,9 +212,9 @@ impl WriteLoan {
     }
 
     /// Lends the write half, if nothing is in flight, unwritten, unread or waiting. A session of TLS stays on this thread.
-    /// It is taken back before the worker writes anything, and before it completes a reply. `digest` is that of the batch
-    /// script.
-    pub(crate) fn lend(&self, digest: Arc<str>) {
+    /// It is taken back before the worker writes anything, and before it completes a reply. `digests` are those of the
+    /// scripts.
+    pub(crate) fn lend(&self, digests: Arc<[Arc<str>]>) {
         let shared = &self.connection.0.shared;
         let is_idle = shared.awaited.borrow().is_empty()
             && shared.output.borrow().unwritten() == 0
@@ -225,7 +226,7 @@ impl WriteLoan {
         match shared.writer.take() {
             Some(TransportWriter::Plain(writer)) => {
                 let buffer = take(shared.output.borrow_mut().buffer());
-                let lent = Lent { connection: shared.id, writer, buffer, digest, used: None, input: Vec::new() };
+                let lent = Lent { connection: shared.id, writer, buffer, digests, used: None, input: Vec::new() };
                 self.at.set(&mut self.at.lock(), Some(lent));
                 shared.lent_at.replace(Some(Arc::clone(&self.at)));
             }

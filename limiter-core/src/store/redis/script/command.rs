@@ -8,6 +8,7 @@ use redis::{Cmd, Value};
 use super::Program;
 use super::action::Action;
 use super::block_arguments::{self, BlockArguments, CountedBlock};
+use super::packed_arguments::PackedArguments;
 use super::reply::{self, BatchReply, EntryCalls};
 use super::slot_arguments::SlotArguments;
 use crate::calendar::{Calendar, Edges};
@@ -17,6 +18,7 @@ use crate::request::settlement::CounterChange;
 use crate::request::sharing::{self, in_redis};
 use crate::request::{DecisionReply, Request};
 use crate::store::redis::naming::RedisKey;
+use crate::store::redis::packed::DeclaredCounts;
 use crate::{Algorithm, Error, Layout, Limit};
 
 /// The upper bound of a time argument, in microseconds: 142 years. A Lua number holds it exactly.
@@ -49,6 +51,11 @@ pub(crate) enum CommandBody {
     Blocks {
         inner: Box<Self>,
         blocks: BlockArguments,
+    },
+    /// A decision or a batch about packed counts, whose own keys are those of the command. None of them has a block.
+    Packed {
+        inner: Box<Self>,
+        packed: PackedArguments,
     },
 }
 
@@ -179,6 +186,20 @@ fn module(limit: Limit) -> &'static str {
 }
 
 impl Command {
+    /// The command for a batch. `keys` are those of the entries.
+    pub(crate) fn batch(keys: Vec<RedisKey>, entries: Vec<BatchEntry>) -> Self {
+        let packed = PackedArguments::new(true, &keys, entries.iter().map(|entry| entry.limit.packed()));
+        Self { keys, body: CommandBody::Batch(entries) }.with_packed(packed)
+    }
+
+    /// Adds the description of packed counts.
+    fn with_packed(self, packed: Option<PackedArguments>) -> Self {
+        match packed {
+            None => self,
+            Some(packed) => Self { body: CommandBody::Packed { inner: Box::new(self.body), packed }, ..self },
+        }
+    }
+
     /// The command for one decision. `keys` are those of the requests, and then the mark of a receipt.
     pub(crate) fn decide(action: &Action, requests: &[Request<'_>], keys: Vec<RedisKey>) -> Self {
         let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
@@ -249,7 +270,11 @@ impl Command {
         };
         let observed = requests.len() - sharing::enforced(requests);
         let limits = requests.iter().map(|request| request.limit).collect();
+        let packed = PackedArguments::new(false, &keys, requests.iter().map(|request| request.limit.packed()));
         let command = Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, format, observed }) };
+        if packed.is_some() {
+            return command.with_packed(packed);
+        }
         let blocks = requests.iter().enumerate().filter(|_| action.uses_blocks());
         let blocks = blocks.filter_map(|(index, request)| {
             Some(CountedBlock { index, calls: 1, layout: request.limit.layout(), block: request.block? })
@@ -284,6 +309,14 @@ impl Command {
             CommandBody::Batch(_) => Program::Batch,
             CommandBody::Slots(_) => Program::Slots,
             CommandBody::Blocks { .. } => Program::Blocks,
+            CommandBody::Packed { .. } => Program::Packed,
+        }
+    }
+
+    /// Remembers that the counts with these indices have keys of their own.
+    pub(crate) fn remember_moved_out(&self, indices: &[usize]) {
+        if let CommandBody::Packed { packed, .. } = &self.body {
+            packed.remember(indices);
         }
     }
 
@@ -299,18 +332,23 @@ impl Command {
 
     /// The EVALSHA command for the script with this digest. With a manual clock it carries the time.
     pub(crate) fn with_digest(&self, sha: &str, clock: &Clock) -> Cmd {
-        self.for_server(sha, clock, ServerTimes::default())
+        self.for_server(sha, clock, ServerTimes::default(), &DeclaredCounts::default())
     }
 
-    /// The EVALSHA command for a server of which more is known.
-    pub(crate) fn for_server(&self, sha: &str, clock: &Clock, times: ServerTimes) -> Cmd {
+    /// The EVALSHA command for a server of which more is known. `declared` are the packed counts whose own keys it has.
+    pub(crate) fn for_server(&self, sha: &str, clock: &Clock, times: ServerTimes, declared: &DeclaredCounts) -> Cmd {
         let ServerTimes { known_for, clock_lead } = times;
         // Of calendars alone, and read at most once.
         let server_millis = LazyCell::new(|| clock.wall_micros().saturating_add_signed(clock_lead) / 1000);
         let mut command = redis::cmd("EVALSHA");
-        command.arg(sha).arg(self.keys.len());
-        for key in &self.keys {
-            command.arg(&*key.name);
+        command.arg(sha);
+        if let CommandBody::Packed { packed, .. } = &self.body {
+            packed.push_to(&mut command, &self.keys, declared);
+        } else {
+            command.arg(self.keys.len());
+            for key in &self.keys {
+                command.arg(&*key.name);
+            }
         }
         if let CommandBody::Blocks { blocks, .. } = &self.body {
             blocks.push_to(&mut command);
@@ -324,7 +362,7 @@ impl Command {
             }
             CommandBody::Batch(entries) => push_batch(entries, &mut command, || *server_millis),
             CommandBody::Slots(arguments) => arguments.push_to(&mut command),
-            CommandBody::Blocks { .. } => {} // No blocks are around others.
+            CommandBody::Blocks { .. } | CommandBody::Packed { .. } => {} // Neither is around another.
         }
         match clock {
             Clock::System => {}
@@ -383,16 +421,16 @@ impl Command {
 }
 
 impl CommandBody {
-    /// The decision or the batch inside of blocks.
+    /// The decision or the batch inside of blocks, or of packed counts.
     fn inner(&self) -> &Self {
-        if let Self::Blocks { inner, .. } = self { inner } else { self }
+        if let Self::Blocks { inner, .. } | Self::Packed { inner, .. } = self { inner } else { self }
     }
 
     /// The entries of a batch. Empty for others.
     pub(crate) fn into_entries(self) -> Vec<BatchEntry> {
         match self {
             Self::Batch(entries) => entries,
-            Self::Blocks { inner, .. } => inner.into_entries(),
+            Self::Blocks { inner, .. } | Self::Packed { inner, .. } => inner.into_entries(),
             Self::Decision(_) | Self::Slots(_) => Vec::new(),
         }
     }

@@ -12,6 +12,7 @@ mod lease_schedules;
 mod leases;
 #[cfg(feature = "test-util")]
 mod loaded_scripts;
+mod packed;
 mod replies;
 mod values;
 

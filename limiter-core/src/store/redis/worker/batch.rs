@@ -26,11 +26,11 @@ use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::naming::RedisKey;
 use crate::store::redis::script::block_arguments::CountedBlock;
-use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
+use crate::store::redis::script::command::{BatchEntry, Command};
 use crate::store::redis::script::reply::BatchReply;
 use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
-use crate::{Algorithm, Error, ErrorKind, Layout};
+use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 
 /// Entries of one slot, with their calls.
 #[derive(Default)]
@@ -107,8 +107,11 @@ impl Worker {
                 continue;
             }
             let Some(call) = self.local.reserve(call) else { continue };
-            let slot = call.key().slot;
-            let index = batches.iter().position(|batch| batch.keys[0].slot == slot).unwrap_or_else(|| {
+            // Packed counts have a script of their own.
+            let group = |key: &RedisKey, limit: Limit| (key.slot, limit.packed().is_some());
+            let of_call = group(call.key(), call.request().limit);
+            let is_of_call = |batch: &Batch| group(&batch.keys[0], batch.entries[0].limit) == of_call;
+            let index = batches.iter().position(is_of_call).unwrap_or_else(|| {
                 batches.push(Batch::default());
                 batches.len() - 1
             });
@@ -139,7 +142,7 @@ impl Worker {
         self.batch_sizes.push(sent.calls().len());
         let terms = self.keeper.terms(&mut entries, sent.calls());
         let blocks = if is_without_blocks { Vec::new() } else { blocks_of(sent.calls(), &entries) };
-        let command = Command { keys, body: CommandBody::Batch(entries) }.with_blocks(blocks.into_iter(), true);
+        let command = Command::batch(keys, entries).with_blocks(blocks.into_iter(), true);
         let polled = self.busy_poll.call_sent();
         let mut batch = SentCommand { command, sent, terms, polled, attempt, permit };
         let reply = timeout_at(latest, self.topology.call(&batch.command, &batch.attempt, &mut batch.permit)).await;

@@ -20,8 +20,9 @@ use crate::local::Local;
 use crate::metrics::BatchSizes;
 use crate::request::CountedReply;
 use crate::store::redis::connection::gate_table::GateTable;
+use crate::store::redis::packed::DeclaredCounts;
 use crate::store::redis::pipelined::DirectPoll;
-use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, ServerTimes};
+use crate::store::redis::script::command::{BatchEntry, Command, ServerTimes};
 
 /// Sends calls on their callers' threads.
 #[derive(Debug)]
@@ -54,17 +55,16 @@ impl DirectSender {
     fn try_send(&self, call: &Call) -> Option<Box<DirectCall>> {
         let (keys, request) = (&call.keys, call.requests[0].as_request());
         let gate = self.gates.gate_if(keys.first_slot(), |gate| gate.direct_writer.is_free())?;
-        let command = Command {
-            keys: keys.as_slice().to_vec(),
-            body: CommandBody::Batch(vec![BatchEntry::of_call(&call.action, &request)]),
-        };
+        let entries = vec![BatchEntry::of_call(&call.action, &request)];
+        let command = Command::batch(keys.as_slice().to_vec(), entries);
         let mut sent = None;
-        let reply = gate.direct_writer.write(|digest| {
+        let reply = gate.direct_writer.write(|digests| {
             // The worker takes the write half back before it records that this server has failed. What is returned here is
             // written.
             sent = Some(self.local.begin_direct(&call.requests, call.counter, keys.first_slot())?);
             let times = ServerTimes { clock_lead: gate.clock_lead(), ..ServerTimes::default() };
-            Some(command.for_server(digest, &self.clock, times))
+            let digest = digests.get(command.program() as usize)?;
+            Some(command.for_server(digest, &self.clock, times, &DeclaredCounts::default()))
         })?;
         Some(Box::new(DirectCall { gate, command, sent, reply }))
     }

@@ -16,7 +16,6 @@ use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlig
 use crate::store::redis::connection::managed::{Attempt, ManagedConnection};
 use crate::store::redis::connection::round_trip::Length;
 use crate::store::redis::naming::{RedisKey, RedisKeys};
-use crate::store::redis::script::Program;
 use crate::store::redis::script::action::Action;
 use crate::store::redis::worker::late_replies::LateReplies;
 
@@ -208,7 +207,7 @@ impl BatchQueue {
             && let Some(connection) = self.connection.upgrade().and_then(|server| server.current())
             && let Some(loan) = connection.write_loan()
         {
-            loan.lend(connection.digest(Program::Batch));
+            loan.lend(connection.digests());
         }
     }
 

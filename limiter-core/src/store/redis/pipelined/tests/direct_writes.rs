@@ -14,7 +14,7 @@ async fn lent() -> (PipelinedConnection, Arc<DirectWriter>, Peer) {
 }
 
 fn lend(connection: &PipelinedConnection, writer: &Arc<DirectWriter>) {
-    connection.write_loan(Arc::clone(writer)).lend("sha".into());
+    connection.write_loan(Arc::clone(writer)).lend(Arc::from(["sha".into()]));
 }
 
 fn take_back(connection: &PipelinedConnection) {
@@ -280,7 +280,7 @@ async fn reply_reaches_the_caller_while_the_worker_knows_nothing_of_the_call() {
     run(async {
         let (connection, writer, mut peer) = lent().await;
         for index in 0..3 {
-            let call = writer.write(|digest| Some(cmd("EVALSHA").arg(digest).clone()));
+            let call = writer.write(|digests| Some(cmd("EVALSHA").arg(&*digests[0]).clone()));
             assert_eq!(peer.command(100).await.as_deref(), Some("sha"));
             peer.write(format!(":{index}\r\n").as_bytes()).await;
             assert_eq!(reply_to(call).await, Ok(Value::Int(index)));

@@ -8,6 +8,7 @@ use redis::{Arg, Value, parse_redis_value};
 use crate::clock::{Clock, ManualClock};
 use crate::request::{DecisionReply, Request};
 use crate::store::redis::naming::RedisKey;
+use crate::store::redis::packed::DeclaredCounts;
 use crate::store::redis::script::action::Action;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, ServerTimes};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
@@ -103,7 +104,12 @@ impl LoadedScripts {
     }
 
     fn send_to(&self, command: &Command, script: usize, times: ServerTimes) -> Reply {
-        let command = command.for_server(&self.digests[script], &Clock::Manual(self.clock.clone()), times);
+        let command = command.for_server(
+            &self.digests[script],
+            &Clock::Manual(self.clock.clone()),
+            times,
+            &DeclaredCounts::default(),
+        );
         let arguments: Vec<&[u8]> =
             command.args_iter().map(|argument| if let Arg::Simple(bytes) = argument { bytes } else { &[] }).collect();
         self.call(&arguments)

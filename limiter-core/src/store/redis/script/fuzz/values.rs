@@ -5,7 +5,7 @@ use std::fmt::Write;
 use limiter_testkit::{RedisServer, Reply, full_or, unique};
 
 use crate::clock::Clock;
-use crate::store::redis::script::sources;
+use crate::store::redis::script::{Program, sources};
 
 const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counter", "token_bucket", "leaky_bucket"];
 
@@ -24,10 +24,16 @@ fn batches() -> (u32, u32) {
 
 /// A fuzzing script with both programs, which use a clock that it sets.
 fn with_programs(fuzz: &str) -> String {
+    with_named_programs([("decide", Program::Decide), ("batch", Program::Batch)], fuzz)
+}
+
+/// A fuzzing script with programs by names, which use a clock that it sets.
+pub(super) fn with_named_programs<const N: usize>(programs: [(&str, Program); N], fuzz: &str) -> String {
     let mut source = "local now = { 1700000000, 0 }\n".to_owned() + include_str!("expiries.lua");
-    for (name, program) in ["decide", "batch"].iter().zip(sources(&Clock::System)) {
+    let sources = sources(&Clock::System);
+    for (name, program) in programs.map(|(name, program)| (name, &sources[program as usize])) {
         let timed = program.replace("redis.call('TIME')", "now");
-        assert_ne!(timed, program, "the script reads the time");
+        assert_ne!(timed, *program, "the script reads the time");
         writeln!(source, "local function {name}(KEYS, ARGV)\n{timed}\nend").expect("room");
     }
     source + include_str!("changes.lua") + fuzz

@@ -22,7 +22,7 @@ use crate::local::leases::NewLease;
 use crate::request::{OwnedRequest, Request};
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::naming::RedisKeys;
-use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::command::{BatchEntry, Command, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 use crate::store::redis::worker::call::Deadline;
 
@@ -184,7 +184,7 @@ impl Keeper {
         deadline: Deadline,
     ) -> Result<(BatchEntryReply, LeaseReply), Error> {
         let entry = BatchEntry { limit: request.limit, cost: 0, calls: 1, is_charge: false, lease: Some(terms) };
-        let command = Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![entry]) };
+        let command = Command::batch(keys.as_slice().to_vec(), vec![entry]);
         let (attempt, mut no_permit) = (Attempt::default(), None);
         let call = self.topology.call(&command, &attempt, &mut no_permit);
         let Ok(reply) = timeout_at(deadline.instant, call).await else {

@@ -1,0 +1,83 @@
+use std::collections::{BTreeMap, HashSet};
+
+use super::*;
+
+fn buckets(bits: u8) -> PackedBuckets {
+    PackedBuckets::of_bits(bits).expect("in range")
+}
+
+fn place(name: &str, bits: u8) -> PackedPlace {
+    PackedPlace::new(name.as_bytes(), buckets(bits))
+}
+
+#[test]
+fn each_slot_has_a_short_tag() {
+    let tags: HashSet<_> = (0..COUNT).map(tag_of_slot).collect();
+    assert_eq!(tags.len(), usize::from(COUNT));
+    for slot in 0..COUNT {
+        let tag = tag_of_slot(slot);
+        assert!((1..=MAX_TAG_LETTERS).contains(&tag.len()), "{slot}");
+        assert_eq!(slot_of_tag(tag), slot);
+    }
+}
+
+#[test]
+fn a_hash_is_in_the_slot_of_the_counts_own_name() {
+    for user in 0..2000 {
+        let name = format!("rl:{{user:@{user}}}:sw:10000");
+        for bits in [14, 18, 30] {
+            assert_eq!(slot_of_name(&place(&name, bits).hash), slot_of_name(name.as_bytes()), "{name} {bits}");
+        }
+    }
+}
+
+#[test]
+fn a_place_is_that_of_the_documentation() {
+    let PackedPlace { hash, field } = place("rl:{user:@42}:sw:10000", 18);
+    let field = field.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    assert_eq!((str::from_utf8(&hash), &*field), (Ok("rl#sw:10000/18:{4FI}5"), "b66155c7191dbf02f32f3d72f469e07d"));
+    // A later grammar of names has no colon behind the subject.
+    assert!(place("shop:eu:{user:@42}10s", 14).hash.starts_with(b"shop:eu#10s/14:{"));
+}
+
+#[test]
+fn the_hashes_of_a_slot_are_used_evenly() {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for item in 0..64_000 {
+        // All are in one slot.
+        let name = format!("rl:{{a}}:sw:{item}");
+        let PackedPlace { hash, .. } = place(&name, 20);
+        *counts.entry(hash[hash.len() - 2..].to_vec()).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 64);
+    assert!(counts.values().all(|count| (850..1150).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn another_number_of_hashes_another_window_and_another_key_are_other_places() {
+    let first = place("rl:{user:@42}:sw:10000", 18);
+    let other = place("rl:{user:@42}:sw:10000", 19);
+    assert!(other.hash != first.hash && other.field != first.field);
+    for other in ["rl:{user:@42}:sw:10001", "rl:{user:@43}:sw:10000", "rl2:{user:@42}:sw:10000"] {
+        assert_ne!(place(other, 18).field, first.field, "{other}");
+    }
+}
+
+#[test]
+fn a_count_that_moved_out_is_remembered_for_a_thousand_calls() {
+    let (moved, other) = (place("rl:{a}:sw:77001", 14), place("rl:{b}:sw:77001", 14));
+    assert!(!moved.has_moved_out());
+    moved.remember_moved_out();
+    let calls = (0..2000).filter(|_| moved.has_moved_out()).count();
+    assert_eq!((calls, other.has_moved_out()), (1000, false));
+}
+
+#[test]
+fn each_refusal_adds_counts_and_a_moving_slot_begins_anew() {
+    let declared = DeclaredCounts::default();
+    assert_eq!([false, true].map(|is_likely| declared.contains(3, is_likely)), [false, true]);
+    assert!(declared.add(&[3, 5]) && declared.contains(3, false) && !declared.contains(4, false));
+    declared.retry_without();
+    assert!(declared.is_slot_moving() && !declared.contains(3, true));
+    assert!((0..MAX_REFUSALS).all(|_| declared.add(&[1])) && !declared.add(&[1]));
+}

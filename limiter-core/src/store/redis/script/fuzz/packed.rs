@@ -1,0 +1,81 @@
+//! Packed counts beside counts with keys of their own: the same replies and the same values, whatever happened before.
+
+use limiter_testkit::{RedisServer, Reply, full_or, unique};
+
+use super::values::with_named_programs;
+use crate::store::redis::script::Program;
+
+const ALGORITHMS: [&str; 4] = ["sliding_window", "fixed_window", "sliding_counter", "calendar"];
+const COUNTS: usize = 6;
+const ROUNDS: u32 = 400;
+
+/// The number of calls of the fuzzing script for each algorithm.
+fn calls() -> u32 {
+    full_or(400, 12)
+}
+
+/// The counts of a fuzzing script.
+#[derive(Default, Debug)]
+struct Seen {
+    calls: i64,
+    refused: i64,
+    moved_out: i64,
+    returned: i64,
+    swept: i64,
+    foreign: i64,
+    stayed: i64,
+}
+
+fn run(algorithm: &str, sweeps: bool) -> Seen {
+    let server = RedisServer::start();
+    let programs = [("decide", Program::Decide), ("batch", Program::Batch), ("packed", Program::Packed)];
+    let mut source = with_named_programs(programs, include_str!("packed.lua"));
+    let sweep_rate = ("= 4, 64, 128, 2, 500", if sweeps { "= 4, 1, 128, 9, 500" } else { "= 4, 1, 128, 0, 500" });
+    assert!(source.contains(sweep_rate.0), "the rate of sweeps is in the script");
+    source = source.replace(sweep_rate.0, sweep_rate.1);
+    let mut seen = Seen::default();
+    for seed in 1..=calls() {
+        let keys: Vec<_> = (0..2 + 2 * COUNTS).map(|_| unique("packed")).collect();
+        let (rounds, seed, count) = (ROUNDS.to_string(), seed.to_string(), keys.len().to_string());
+        let mut command = vec!["EVAL", &source, &count];
+        command.extend(keys.iter().map(String::as_str));
+        command.extend([algorithm, &rounds, &seed, if sweeps { "1" } else { "0" }]);
+        let reply = server.command(&command);
+        let Reply::Array(counts) = reply else {
+            panic!("{algorithm} {seed}: {}", String::from_utf8_lossy(&reply.bytes()))
+        };
+        let counts: Vec<_> = counts.into_iter().map(Reply::integer).collect();
+        let all = [
+            &mut seen.calls,
+            &mut seen.refused,
+            &mut seen.moved_out,
+            &mut seen.returned,
+            &mut seen.swept,
+            &mut seen.foreign,
+            &mut seen.stayed,
+        ];
+        all.into_iter().zip(counts).for_each(|(all, count)| *all += count);
+    }
+    println!("{algorithm}: {seen:?}");
+    seen
+}
+
+#[test]
+fn packed_counts_are_those_of_keys_of_their_own() {
+    for algorithm in ALGORITHMS {
+        let seen = run(algorithm, false);
+        let few = i64::from(ROUNDS * calls()) / 200;
+        assert!(seen.foreign > 0, "{algorithm}: {seen:?}");
+        let is_log = algorithm == "sliding_window";
+        assert_eq!([seen.refused, seen.moved_out, seen.returned, seen.stayed].map(|number| number > few), [is_log; 4]);
+    }
+}
+
+#[test]
+fn a_sweep_deletes_nothing_that_counts() {
+    for algorithm in ALGORITHMS {
+        let seen = run(algorithm, true);
+        assert!(seen.swept > 100, "{algorithm}: {seen:?}");
+        assert_eq!(seen.stayed, 0, "{algorithm}: no slot moves");
+    }
+}

@@ -1,0 +1,177 @@
+-- The last part of packed.lua: it applies the writes of the script inside. `batch` and `decide` are that script.
+
+local reply
+if is_batch then
+  reply = batch()
+else
+  reply = decide()
+end
+if type(reply) == 'table' and reply.err or #changed == 0 then
+  return reply
+end
+
+-- A hash lives longer than it must, by this part of the time, so that most writes set no expiry.
+local MARGIN, WRITES, SWEPT_FIELDS, MAX_SWEEPS, SLACK_MS = 4, 64, 128, 2, 500
+local call, unpack_bytes, pack_bytes = server.pcall, struct.unpack, struct.pack
+
+-- A count that does not fit moves out. If its key is not declared, nothing is written.
+if outs then
+  local moved
+  for _, field in ipairs(changed) do
+    if outs[field] and not (owns and owns[field]) then
+      if has_to_stay then
+        outs[field] = nil
+      else
+        moved = (moved or 'MOVEDOUT') .. ' ' .. indices[field]
+      end
+    end
+  end
+  if moved then
+    return error_reply(moved)
+  end
+end
+
+-- Writes the key of a count that has moved out. Returns an error, or the marker, which outlives the key, and the ms that it
+-- is in force.
+local function write_own(field, ttl)
+  local own, marker, offset, stored = owns[field], markers and markers[field] or 0, tails and tails[field], nil
+  if not ttl and marker == 0 then
+    -- A change in place sets no expiry: the hash has it.
+    ttl = math.max(server.call('PTTL', hashes[field]), 1)
+  end
+  local ttl_text = ttl and string.format('%d', ttl)
+  if offset then
+    stored = call('SETRANGE', own, string.format('%d', offset), string.sub(values[field], offset + 1))
+    if type(stored) ~= 'table' and ttl then
+      stored = call('PEXPIRE', own, ttl_text)
+    end
+  elseif ttl then
+    stored = call('SET', own, values[field], 'PX', ttl_text)
+  else
+    stored = call('SET', own, values[field], 'KEEPTTL')
+  end
+  if type(stored) == 'table' and stored.err then
+    return stored
+  elseif ttl and marker < now_floor + ttl then
+    ttl = ttl + math.floor(ttl / MARGIN)
+    return nil, pack_bytes('>BI6', 0, now_floor + ttl), ttl
+  end
+end
+
+-- Returns the place of the terms of a request or an entry: algorithm and window.
+local function terms_at(index)
+  if not is_batch then
+    return 3 + index * 5
+  end
+  return 2 + 6 * (ARGV[1] ~= '1' and ARGV[2 + ARGV[1] * 6 + index] or 0)
+end
+
+local failure, failed_at
+for number, field in ipairs(changed) do
+  local value, hash, ttl, stored = values[field], hashes[field], ttls[field], nil
+  local is_out = outs and outs[field]
+  if is_out then
+    stored, value, ttl = write_own(field, ttl and tonumber(ttl))
+  end
+  if value then
+    stored = call('HSET', hash, field, value)
+    if ttl and type(stored) ~= 'table' then
+      stored = call('PTTL', hash)
+      if type(stored) ~= 'table' and stored < tonumber(ttl) then
+        -- The server would format a number as a decimal fraction.
+        stored = call('PEXPIRE', hash, string.format('%d', ttl + math.floor(ttl / MARGIN)))
+      end
+    end
+  elseif not is_out and (before[field] or markers and markers[field]) then
+    stored = call('HDEL', hash, field)
+  end
+  if not is_out and markers and markers[field] and owns and owns[field] and type(stored) ~= 'table' then
+    stored = call('DEL', owns[field])
+  end
+  if type(stored) == 'table' then
+    failure, failed_at = stored, number
+    break
+  end
+end
+if failure then
+  -- The ACL may forbid a command. No hash is left without an expiry, and a call that fails takes no permits.
+  for number = 1, failed_at do
+    local field = changed[number]
+    local marker, hash = markers and markers[field], hashes[field]
+    if marker then
+      call('HSET', hash, field, pack_bytes('>BI6', 0, marker))
+    elseif before[field] then
+      call('HSET', hash, field, before[field])
+    else
+      call('HDEL', hash, field)
+    end
+  end
+  if not is_batch then
+    return failure
+  end
+  -- The other entries of a batch keep their replies, as they do if keys cannot be written.
+  local entries, replies, leases, failed = type(reply) == 'string' and string.sub(reply, 9) or reply[2], {}, {}, { now_micros }
+  local lease_at = 24 * #KEYS
+  for index, field in ipairs(KEYS) do
+    local has_failed = before[field] ~= nil
+    replies[index] = has_failed and string.rep('\0', 24) or string.sub(entries, 24 * index - 23, 24 * index)
+    if ARGV[terms_at(index - 1)] == 'leased_window' then
+      leases[#leases + 1] = has_failed and string.rep('\0', 16) or string.sub(entries, lease_at + 1, lease_at + 16)
+      lease_at = lease_at + 16
+    end
+  end
+  failed[2] = table.concat(replies) .. table.concat(leases)
+  for index, field in ipairs(KEYS) do
+    if before[field] ~= nil then
+      failed[#failed + 1], failed[#failed + 2] = index - 1, failure
+    end
+  end
+  for at = 3, type(reply) == 'table' and #reply or 0, 2 do
+    if before[KEYS[reply[at] + 1]] == nil then
+      failed[#failed + 1], failed[#failed + 2] = reply[at], reply[at + 1]
+    end
+  end
+  return failed
+end
+
+-- Dead counts go when they are written, and by the sweeps of one write in 64. What cannot be read stays.
+local sweeps = 0
+for _, field in ipairs(changed) do
+  if (now_micros + byte(field)) % WRITES == 0 and sweeps < MAX_SWEEPS then
+    sweeps = sweeps + 1
+    local index, hash, dead, unit = indices[field], hashes[field], {}, 1
+    local at = terms_at(index)
+    local algorithm, window = ARGV[at], tonumber(ARGV[at + 1])
+    while unit * 1073741824 < window do unit = unit * 2 end
+    local found = call('HRANDFIELD', hash, SWEPT_FIELDS, 'WITHVALUES')
+    for at = 1, found.err and 0 or #found, 2 do
+      local value = found[at + 1]
+      local size, expires_at = #value, nil
+      if #found[at] == FIELD_BYTES and size >= MARKER_BYTES then
+        local version, first = unpack_bytes('>BI6', value)
+        if version == 0 and size == MARKER_BYTES then
+          expires_at = first - SLACK_MS
+        elseif algorithm == 'sliding_window' or algorithm == 'leased_window' then
+          if version == 1 and size > 11 and size % 8 == 3 or version == LEASED_VERSION and size > 15 and size % 8 == 7 then
+            expires_at = first + unpack_bytes('>I4', value, size - 7) * unit + window
+          end
+        elseif algorithm == 'fixed_window' and version == 2 and size == 17 then
+          expires_at = first + window
+        elseif algorithm == 'sliding_counter' and version == 3 and size == 21 then
+          expires_at = first + 2 * window
+        elseif algorithm == 'calendar' and version == 1 and size == 23 then
+          local ends = unpack_bytes('>I6', value, 8)
+          expires_at = ends > first and 2 * ends - first
+        end
+      end
+      -- Keys expire so long after their values too.
+      if expires_at and expires_at + SLACK_MS <= now_floor then
+        dead[#dead + 1] = found[at]
+      end
+    end
+    if #dead > 0 then
+      call('HDEL', hash, unpack(dead))
+    end
+  end
+end
+return reply

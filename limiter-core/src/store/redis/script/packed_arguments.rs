@@ -1,0 +1,84 @@
+//! The part of a command that is about packed counts: see `lua/packed.lua`.
+
+use redis::Cmd;
+
+use crate::limit::PackedBuckets;
+use crate::store::redis::naming::RedisKey;
+use crate::store::redis::packed::{DeclaredCounts, FIELD_BYTES, PackedPlace};
+
+/// The packed counts of a decision's requests, or of a batch's entries.
+#[derive(Debug)]
+pub(crate) struct PackedArguments {
+    is_batch: bool,
+    counts: Vec<DescribedCount>,
+}
+
+/// The packed count of one request, or of one entry of a batch.
+#[derive(Debug)]
+struct DescribedCount {
+    index: usize,
+    place: PackedPlace,
+    /// This process knows that it has moved out, or has to declare all keys of the call.
+    is_declared: bool,
+}
+
+impl PackedArguments {
+    /// Describes the packed counts of these keys, of which each may share so many hashes. `None` if none does.
+    pub(super) fn new(
+        is_batch: bool,
+        keys: &[RedisKey],
+        packed: impl Iterator<Item = Option<PackedBuckets>>,
+    ) -> Option<Self> {
+        let describe = |(index, (key, buckets)): (usize, (&RedisKey, Option<PackedBuckets>))| {
+            let place = PackedPlace::new(&key.name, buckets?);
+            Some(DescribedCount { index, is_declared: place.has_moved_out(), place })
+        };
+        let mut counts: Vec<_> = keys.iter().zip(packed).enumerate().filter_map(describe).collect();
+        if counts.is_empty() {
+            return None;
+        }
+        // Beside keys that are written at once, nothing can be refused afterwards.
+        if counts.len() < keys.len() {
+            counts.iter_mut().for_each(|count| count.is_declared = true);
+        }
+        Some(Self { is_batch, counts })
+    }
+
+    /// Adds the keys of a call, each hash in place of its counts' own keys, and the description of the counts.
+    pub(super) fn push_to(&self, command: &mut Cmd, keys: &[RedisKey], declared: &DeclaredCounts) {
+        let mut described = vec![if self.is_batch { b'b' } else { b'd' }, declared.is_slot_moving().into(), 0, 0];
+        let is_declared = |count: &&DescribedCount| declared.contains(count.index, count.is_declared);
+        let mut own = Vec::new();
+        for count in self.counts.iter().filter(is_declared) {
+            own.extend(keys.get(count.index));
+            described.extend(u16::try_from(count.index).unwrap_or(u16::MAX).to_be_bytes());
+        }
+        described[2..4].copy_from_slice(&u16::try_from(own.len()).unwrap_or(u16::MAX).to_be_bytes());
+        command.arg(keys.len() + own.len());
+        let mut packed = self.counts.iter().peekable();
+        for (index, key) in keys.iter().enumerate() {
+            match packed.next_if(|count| count.index == index) {
+                Some(count) => {
+                    described.extend(count.place.field);
+                    command.arg(&*count.place.hash)
+                }
+                None => {
+                    described.extend([0; FIELD_BYTES]);
+                    command.arg(&*key.name)
+                }
+            };
+        }
+        for key in own {
+            command.arg(&*key.name);
+        }
+        command.arg(described);
+    }
+
+    /// Remembers that the counts with these indices have moved out.
+    pub(super) fn remember(&self, moved_out: &[usize]) {
+        self.counts
+            .iter()
+            .filter(|count| moved_out.contains(&count.index))
+            .for_each(|count| count.place.remember_moved_out());
+    }
+}

@@ -1,0 +1,101 @@
+//! Packed rules on clusters, on slots that move, and on servers with other settings.
+
+use limiter_testkit::Cluster;
+
+use super::*;
+use crate::cluster::{self, name_in};
+
+const SLOT: u16 = 4711;
+
+async fn on_cluster(cluster: &Cluster, rule: Rule) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = cluster::builder_for(cluster).remember_denials(Duration::ZERO).presence(false);
+    (builder.rule(RULE, rule).clock(clock.clone()).connect().await.expect("a cluster"), clock)
+}
+
+#[tokio::test]
+async fn a_server_without_listpacks_decides_alike() {
+    let server = RedisServer::builder().setting("hash-max-listpack-entries", "0").start();
+    let (limiter, clock) = with_rule(&server, packed(&["30/1h"])).await;
+    for number in 0..20 {
+        assert_eq!(take(&limiter, &key(&format!("k{number}")), 1).await, Some(29));
+    }
+    for left in (0..29).rev() {
+        clock.advance(Duration::from_millis(10));
+        assert_eq!(take(&limiter, &key("k0"), 1).await, Some(left));
+    }
+    assert_eq!(take(&limiter, &key("k0"), 1).await, None);
+}
+
+#[tokio::test]
+async fn a_cluster_counts_each_key_in_its_own_slot() {
+    let cluster = Cluster::builder().masters_only().start();
+    let (limiter, _) = on_cluster(&cluster, packed(&["5/1h", "9/2h"])).await;
+    for number in 0..60 {
+        let key = key(&format!("k{number}"));
+        assert_eq!((take(&limiter, &key, 4).await, take(&limiter, &key, 2).await), (Some(1), None));
+    }
+    let counts = |node| cluster.server(node).all_keys().iter().filter(|key| key.contains('#')).count();
+    assert!(cluster.masters().into_iter().all(|master| counts(master) > 20));
+}
+
+/// A log that grows while its slot moves stays in its hash, since no node would have both keys.
+#[tokio::test]
+async fn a_log_grows_beyond_its_field_while_its_slot_moves() {
+    let cluster = Cluster::builder().masters_only().start();
+    let (limiter, clock) = on_cluster(&cluster, packed(&["60/1h"])).await;
+    let key = key(&name_in(SLOT));
+    let mut left = 60;
+    let mut takes = async |times: u32| {
+        for _ in 0..times {
+            left -= 1;
+            assert_eq!(take(&limiter, &key, 1).await, Some(left));
+            clock.advance(Duration::from_millis(10));
+        }
+    };
+    let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(SLOT)).expect("another");
+    takes(3).await;
+    let migration = cluster.begin_migration(SLOT, to);
+    takes(12).await;
+    assert_eq!(migration.move_keys(10), 1, "the hash alone");
+    takes(12).await;
+    migration.finish();
+    takes(12).await;
+    assert_eq!(cluster.server(to).keys().len(), 2, "it has moved out afterwards");
+    // Both keys move, one after the other.
+    let back = cluster.masters().into_iter().find(|master| *master != to).expect("another");
+    let migration = cluster.begin_migration(SLOT, back);
+    takes(3).await;
+    assert_eq!(migration.move_keys(1), 1);
+    let waiting = take(&limiter, &key, 1);
+    let moving = async {
+        tokio::task::yield_now().await;
+        migration.move_all_keys();
+    };
+    let (taken, ()) = tokio::join!(waiting, moving);
+    assert_eq!(taken, Some(60 - 3 - 36 - 3 - 1), "it waits until one node has both keys");
+    migration.finish();
+    assert_eq!(take(&limiter, &key, 1).await, Some(60 - 3 - 36 - 3 - 2));
+}
+
+#[tokio::test]
+async fn batches_follow_a_slot_that_moves() {
+    const KEYS: usize = 40;
+    let cluster = Cluster::builder().masters_only().start();
+    let (limiter, _) = on_cluster(&cluster, packed(&["9/1h"])).await;
+    let tag = name_in(SLOT);
+    let keys: Vec<_> = (0..KEYS).map(|number| limit(&format!("9/{}m", 60 + number)).packed_into(BUCKETS)).collect();
+    let key = key(&tag);
+    let take_all = async || {
+        let calls = keys.iter().map(|limit| limiter.check(&key, limit));
+        let decisions = futures_util::future::join_all(calls).await;
+        decisions.into_iter().map(|decision| decision.expect("a decision").remaining()).collect::<Vec<_>>()
+    };
+    assert_eq!(take_all().await, [8; KEYS]);
+    let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(SLOT)).expect("another");
+    let migration = cluster.begin_migration(SLOT, to);
+    assert_eq!(migration.move_keys(KEYS / 2), KEYS / 2);
+    assert_eq!(take_all().await, [7; KEYS]);
+    migration.finish();
+    assert_eq!(take_all().await, [6; KEYS]);
+}
