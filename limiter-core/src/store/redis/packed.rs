@@ -29,7 +29,7 @@ pub(crate) struct PackedPlace {
 }
 
 impl PackedPlace {
-    /// The place of the count that would have this name as a key of its own, such as `rl:{user:@42}:sw:10000`.
+    /// The place of the count that would have this name as a key of its own, such as `rl:{user:@42}10s`.
     pub(crate) fn new(name: &[u8], buckets: PackedBuckets) -> Self {
         // Another number of hashes is another count, also within one decision.
         let digest = Sha256::new().chain_update(name).chain_update(format!("/{}", buckets.bits())).finalize();
@@ -44,7 +44,7 @@ impl PackedPlace {
         let mut hash = KeyName::EMPTY;
         hash.push(&name[..opened.saturating_sub(1)]);
         hash.push(b"#");
-        hash.push(span.strip_prefix(b":").unwrap_or(span));
+        hash.push(span);
         // Writing to it cannot fail.
         let _ = write!(hash, "/{}:{{", buckets.bits());
         hash.push(tag_of_slot(slot_of_name(name)));

@@ -24,7 +24,7 @@ fn each_slot_has_a_short_tag() {
 #[test]
 fn a_hash_is_in_the_slot_of_the_counts_own_name() {
     for user in 0..2000 {
-        let name = format!("rl:{{user:@{user}}}:sw:10000");
+        let name = format!("rl:{{user:@{user}}}10s");
         for bits in [14, 18, 30] {
             assert_eq!(slot_of_name(&place(&name, bits).hash), slot_of_name(name.as_bytes()), "{name} {bits}");
         }
@@ -33,10 +33,9 @@ fn a_hash_is_in_the_slot_of_the_counts_own_name() {
 
 #[test]
 fn a_place_is_that_of_the_documentation() {
-    let PackedPlace { hash, field } = place("rl:{user:@42}:sw:10000", 18);
+    let PackedPlace { hash, field } = place("rl:{user:@42}10s", 18);
     let field = field.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    assert_eq!((str::from_utf8(&hash), &*field), (Ok("rl#sw:10000/18:{4FI}5"), "b66155c7191dbf02f32f3d72f469e07d"));
-    // A later grammar of names has no colon behind the subject.
+    assert_eq!((str::from_utf8(&hash), &*field), (Ok("rl#10s/18:{4FI}d"), "a48a0cb4e12c90d2999904912e6abedb"));
     assert!(place("shop:eu:{user:@42}10s", 14).hash.starts_with(b"shop:eu#10s/14:{"));
 }
 
@@ -45,7 +44,7 @@ fn the_hashes_of_a_slot_are_used_evenly() {
     let mut counts = BTreeMap::<_, usize>::new();
     for item in 0..64_000 {
         // All are in one slot.
-        let name = format!("rl:{{a}}:sw:{item}");
+        let name = format!("rl:{{a}}{item}ms");
         let PackedPlace { hash, .. } = place(&name, 20);
         *counts.entry(hash[hash.len() - 2..].to_vec()).or_default() += 1;
     }
@@ -55,17 +54,17 @@ fn the_hashes_of_a_slot_are_used_evenly() {
 
 #[test]
 fn another_number_of_hashes_another_window_and_another_key_are_other_places() {
-    let first = place("rl:{user:@42}:sw:10000", 18);
-    let other = place("rl:{user:@42}:sw:10000", 19);
+    let first = place("rl:{user:@42}10s", 18);
+    let other = place("rl:{user:@42}10s", 19);
     assert!(other.hash != first.hash && other.field != first.field);
-    for other in ["rl:{user:@42}:sw:10001", "rl:{user:@43}:sw:10000", "rl2:{user:@42}:sw:10000"] {
+    for other in ["rl:{user:@42}10001ms", "rl:{user:@43}10s", "rl2:{user:@42}10s"] {
         assert_ne!(place(other, 18).field, first.field, "{other}");
     }
 }
 
 #[test]
 fn a_count_that_moved_out_is_remembered_for_a_thousand_calls() {
-    let (moved, other) = (place("rl:{a}:sw:77001", 14), place("rl:{b}:sw:77001", 14));
+    let (moved, other) = (place("rl:{a}77001ms", 14), place("rl:{b}77001ms", 14));
     assert!(!moved.has_moved_out());
     moved.remember_moved_out();
     let calls = (0..2000).filter(|_| moved.has_moved_out()).count();

@@ -142,7 +142,7 @@ for _, field in ipairs(changed) do
     local index, hash, dead, unit = indices[field], hashes[field], {}, 1
     local at = terms_at(index)
     local algorithm, window = ARGV[at], tonumber(ARGV[at + 1])
-    while unit * 1073741824 < window do unit = unit * 2 end
+    while unit * 16777216 < window do unit = unit * 2 end
     local found = call('HRANDFIELD', hash, SWEPT_FIELDS, 'WITHVALUES')
     for at = 1, found.err and 0 or #found, 2 do
       local value = found[at + 1]
@@ -152,7 +152,13 @@ for _, field in ipairs(changed) do
         if version == 0 and size == MARKER_BYTES then
           expires_at = first - SLACK_MS
         elseif algorithm == 'sliding_window' or algorithm == 'leased_window' then
-          if version == 1 and size > 11 and size % 8 == 3 or version == LEASED_VERSION and size > 15 and size % 8 == 7 then
+          if version == 7 and size > 7 and size % 4 == 3 then
+            local offset = 0
+            for run_at = 8, size, 4 do
+              offset = offset + unpack_bytes('>I3', value, run_at)
+            end
+            expires_at = first + offset * unit + window
+          elseif version == 1 and size > 11 and size % 8 == 3 or version == LEASED_VERSION and size > 15 and size % 8 == 7 then
             expires_at = first + unpack_bytes('>I4', value, size - 7) * unit + window
           end
         elseif algorithm == 'fixed_window' and version == 2 and size == 17 then
