@@ -274,5 +274,8 @@ async fn documented_permissions_suffice_and_each_is_needed() {
         if let Err(error) = result {
             assert!(matches!(error.kind(), ErrorKind::Refused), "{rule}: {error}");
         }
+        for key in server.all_keys() {
+            assert!(server.pttl(&key) > 0, "without {rule}, {key} has an expiry");
+        }
     }
 }

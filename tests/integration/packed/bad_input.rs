@@ -136,3 +136,25 @@ async fn eviction_begins_a_count_anew_and_nothing_else() {
     }
     assert_eq!(take(&limiter, &key, 1).await, None);
 }
+
+#[tokio::test]
+async fn a_full_server_fails_only_calls_that_write() {
+    let server = RedisServer::start();
+    let (limiter, _) = with_rule(&server, packed(&["5/1h"])).await;
+    let (full, free) = (key("full"), key("free"));
+    assert_eq!(take(&limiter, &full, 5).await, Some(0));
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let any = limit("1/1s");
+    let (named, any) = (limiter.named(RULE), &any);
+    let calls = [&full, &free, &full, &free].map(|key| named.check(key, any));
+    let results = futures_util::future::join_all(calls).await;
+    for (index, result) in results.into_iter().enumerate() {
+        match (index % 2, result) {
+            (0, Ok(Decision::Denied(_))) => {}
+            (1, Err(error)) => assert_eq!(error.kind(), ErrorKind::OutOfMemory),
+            (_, result) => panic!("call {index}: {result:?}"),
+        }
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(take(&limiter, &free, 1).await, Some(4), "no permit was taken");
+}

@@ -105,6 +105,10 @@ if failure then
     else
       call('HDEL', hash, field)
     end
+    if call('PTTL', hash) == -1 then
+      -- Its last field was deleted meanwhile. No value lives as long as this.
+      call('PEXPIRE', hash, string.format('%d', 2 * ARGV[terms_at(indices[field]) + 1] + 2 * SLACK_MS))
+    end
   end
   if not is_batch then
     return failure
