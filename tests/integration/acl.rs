@@ -47,12 +47,19 @@ async fn run_all_operations(builder: impl Fn() -> Builder, layout: Layout) -> Re
 
 async fn run_all_operations_once(builder: Builder, layout: Layout) -> Result<(), Error> {
     let limiter = builder.connect().await?;
-    // A log long enough that the script appends in place instead of rewriting it. It renews the expiry after 100 ms. With
-    // so long a window its stamps have 2 ms, which only the general part of the script reads.
-    let many = Limit::new(1_000, Duration::from_secs(20 * 24 * 3_600))?.with_layout(layout)?;
-    for pause in [[3; 40].as_slice(), &[101, 1]].concat() {
+    // A log long enough that the script appends in place instead of rewriting it.
+    let many = Limit::new(1_000, Duration::from_secs(3_600))?.with_layout(layout)?;
+    for _ in 0..40 {
         let _ = limiter.check(&key("long"), &many).await?;
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    // After 100 ms it renews the expiry. An entry of several calls does that in place. A few calls for other keys keep the
+    // worker busy meanwhile, so that the two calls are one entry, of at least one round.
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(101)).await;
+        let others: Vec<_> = (0..16).map(|number| key(&format!("other{number}"))).collect();
+        let long = key("long");
+        try_join_all(others.iter().chain([&long, &long]).map(|key| limiter.check(key, &many))).await?;
     }
     for algorithm in ALL_ALGORITHMS {
         let Ok(limit) = limit("5/1h").with_algorithm(algorithm).with_layout(layout) else { continue };

@@ -133,7 +133,7 @@ async fn a_log_that_grows_moves_out_and_returns() {
     }
     assert!(lengths[0] == 0 && lengths[39] == 1, "{lengths:?}");
     let (hashes, others) = hashes_and_others(&server);
-    assert!(others[0].ends_with(":{a}:sw:3600000"), "its ordinary name: {others:?}");
+    assert!(others[0].ends_with(":{a}1h"), "its ordinary name: {others:?}");
     let marked = hashes.iter().flat_map(|hash| value_lengths(&server, hash)).filter(|length| *length == 7).count();
     assert_eq!(marked, 1, "a marker");
     assert!(hashes.iter().all(|hash| server.pttl(hash) >= server.pttl(&others[0])), "a marker outlives its key");
@@ -148,10 +148,10 @@ async fn a_log_that_grows_moves_out_and_returns() {
 #[tokio::test]
 async fn refunds_and_resets_follow_a_log_that_has_moved_out() {
     let server = RedisServer::start();
-    let (limiter, clock) = with_rule(&server, packed(&["20/1h"])).await;
+    let (limiter, clock) = with_rule(&server, packed(&["30/1h"])).await;
     let (key, any) = (key("a"), limit("1/1s"));
     let mut decisions = Vec::new();
-    for _ in 0..12 {
+    for _ in 0..18 {
         let decision = limiter.named(RULE).check(&key, &any).await.expect("a decision");
         decisions.push(decision.into_result().expect("a permit is free"));
         clock.advance(Duration::from_millis(10));
@@ -160,16 +160,16 @@ async fn refunds_and_resets_follow_a_log_that_has_moved_out() {
     for (refunded, allowed) in (1..).zip(&decisions) {
         limiter.refund(allowed).await.expect("refunded");
         let left = limiter.named(RULE).peek(&key, &any).await.expect("a decision").remaining();
-        assert_eq!(left, 8 + refunded);
+        assert_eq!(left, 12 + refunded);
     }
     assert!(hashes_and_others(&server).1.is_empty());
-    for _ in 0..12 {
+    for _ in 0..18 {
         assert!(take(&limiter, &key, 1).await.is_some());
         clock.advance(Duration::from_millis(10));
     }
     limiter.named(RULE).reset(&key, &any).await.expect("reset");
     assert_eq!(server.all_keys(), Vec::<String>::new());
-    assert_eq!(take(&limiter, &key, 1).await, Some(19));
+    assert_eq!(take(&limiter, &key, 1).await, Some(29));
 }
 
 #[tokio::test]

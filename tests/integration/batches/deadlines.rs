@@ -117,7 +117,7 @@ async fn late_and_dropped_calls_in_the_queue_are_never_sent() {
         call.await.0.expect("a decision");
     }
     assert_eq!(fixture.server.script_calls(), before + 1);
-    assert_eq!(fixture.server.keys_with(":10000").len(), 3, "only of the remaining calls");
+    assert_eq!(fixture.server.keys_with("10s").len(), 3, "only of the remaining calls");
 }
 
 /// A counted failure would consult the standby limiter, whose mirror is full. The store has lost the counter.

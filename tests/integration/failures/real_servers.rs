@@ -71,7 +71,7 @@ async fn full_server_fails_takes_until_it_has_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flushed_scripts_are_loaded_once_and_no_call_fails() {
     const FLUSHES: u64 = 3;
-    const SCRIPTS: u64 = 4;
+    const SCRIPTS: u64 = 5;
     let server = RedisServer::start();
     let limiter = connect_with_raise(&server).await;
     let round = async || {

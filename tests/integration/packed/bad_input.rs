@@ -109,10 +109,10 @@ async fn damaged_fields_and_keys_of_other_types_fail_their_calls_alone() {
 #[tokio::test]
 async fn eviction_begins_a_count_anew_and_nothing_else() {
     let server = RedisServer::start();
-    let (limiter, clock) = with_rule(&server, packed(&["20/1h"])).await;
+    let (limiter, clock) = with_rule(&server, packed(&["30/1h"])).await;
     let key = key("a");
     let grow = async || {
-        for _ in 0..12 {
+        for _ in 0..18 {
             assert!(take(&limiter, &key, 1).await.is_some());
             clock.advance(Duration::from_millis(10));
         }
@@ -122,15 +122,15 @@ async fn eviction_begins_a_count_anew_and_nothing_else() {
     let (_, own) = grow().await;
     // The log alone is lost: its marker counts as nothing.
     server.command(&["DEL", &own]);
-    assert_eq!(take(&limiter, &key, 1).await, Some(19));
+    assert_eq!(take(&limiter, &key, 1).await, Some(29));
     assert!(hashes_and_others(&server).1.is_empty());
     limiter.named(RULE).reset(&key, &limit("1/1s")).await.expect("reset");
     let (hash, own) = grow().await;
     // The hash alone is lost: the log that has moved out is not read any more, and expires.
     server.command(&["DEL", &hash]);
-    assert_eq!(take(&limiter, &key, 1).await, Some(19));
+    assert_eq!(take(&limiter, &key, 1).await, Some(29));
     assert!(server.pttl(&own) > 0);
-    for left in (0..19).rev() {
+    for left in (0..29).rev() {
         clock.advance(Duration::from_millis(10));
         assert_eq!(take(&limiter, &key, 1).await, Some(left), "it moves out over the old log");
     }
