@@ -12,6 +12,7 @@ use limiter_syntax::parse_window;
 use rate_limited::{Builder, Limiter};
 
 use crate::arguments::Arguments;
+use crate::rules_file::mistakes_of_rules;
 
 /// The address of HTTP without an option.
 const DEFAULT_HTTP: &str = "127.0.0.1:8080";
@@ -49,6 +50,16 @@ pub(crate) struct Settings {
 struct Mistakes(Vec<String>);
 
 impl Mistakes {
+    /// Adds the mistakes of the file of rules that are not reported yet.
+    fn add_those_of_rules(&mut self, arguments: &Arguments) {
+        let text = arguments.rules.as_deref().and_then(|file| fs::read_to_string(file).ok());
+        for mistake in mistakes_of_rules(&text.unwrap_or_default()) {
+            if !self.0.iter().any(|known| known.ends_with(&mistake)) {
+                self.0.push(mistake);
+            }
+        }
+    }
+
     /// Returns the value, or adds the mistake.
     fn take<T>(&mut self, result: Result<T, impl ToString>) -> Option<T> {
         result.map_err(|mistake| self.0.push(mistake.to_string())).ok()
@@ -66,6 +77,9 @@ impl Settings {
         let url = arguments.url.clone().or(environment).filter(|url| !url.is_empty());
         let builder = builder(arguments, url.as_deref(), &mut mistakes);
         let limiter = mistakes.take(builder.build());
+        if limiter.is_none() {
+            mistakes.add_those_of_rules(arguments);
+        }
         let http = arguments.http.as_deref().unwrap_or(DEFAULT_HTTP);
         let http = mistakes.take(http.parse::<ListenAddress>().map_err(|error| format!("`http`: {error}")));
         let resp = arguments.resp.as_deref().unwrap_or(DEFAULT_RESP);
@@ -336,9 +350,10 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().any(|mistake| mistake.ends_with("got `serch`: write `search`")), "{found:?}");
         assert!(found.iter().any(|mistake| mistake.contains("whose parts are `user_id`")), "{found:?}");
-        fs::write(rules.path(), "[rules.search]\nlimt = \"5/10s\"\n").expect("written");
+        fs::write(rules.path(), "[rules.search]\nlimt = \"5/10s\"\n[rules.b]\nlimit = \"5\"\n").expect("written");
         let found = mistakes(&[&option]);
-        assert!(found.len() == 1 && found[0].contains("line 2, column 1"), "{found:?}");
+        assert!(found.len() == 2 && found[0].contains("line 2, column 1"), "{found:?}");
+        assert!(found[1].contains("line 4, column"), "{found:?}");
     }
 
     #[tokio::test]

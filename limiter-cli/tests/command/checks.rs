@@ -197,7 +197,7 @@ fn all_limits_must_allow_the_call_and_a_cost_takes_as_many_permits() {
     let server = server();
     let run = |cost: &str| limiter(&server.url(), &["check", "a", "--limit", "9/h", "--limit", "4/d", "--cost", cost]);
     assert_eq!([run("3").code, run("2").code, run("1").code, run("1").code], [Some(0), Some(1), Some(0), Some(1)]);
-    let names = ["rl:{a}1h", "rl:{a}1d"];
+    let names = ["rl:{a}1d", "rl:{a}1h"];
     assert_eq!(server.keys(), names);
 }
 

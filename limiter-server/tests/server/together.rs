@@ -262,7 +262,7 @@ async fn all_protocols_and_a_program_keep_one_limit_through_an_outage() {
     // Healthy: exactly the limit, and one counter.
     let healthy = fleet.call(1, async |_| {}).await;
     assert_eq!(sum(healthy), MAX, "{healthy:?}");
-    assert_eq!(redis.keys(), ["rl:{together.user:@1}:sw:3600000"]);
+    assert_eq!(redis.keys(), ["rl:{together.user:@1}1h"]);
 
     // The server dies while a second key is in use. What a limiter held above its part comes on top of the parts of the others.
     let calls = fleet.callers.iter().map(|(_, caller)| caller.calls()).sum::<usize>();

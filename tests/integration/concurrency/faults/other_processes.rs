@@ -222,7 +222,7 @@ fn fork_with_slots() {
     child_that_enters(false);
     server.command(&["FLUSHALL"]);
     let mut held = vec![enter(), enter()];
-    assert!(held.iter().all(rate_limited::Entry::is_entered));
+    assert!(held.iter().all(Entry::is_entered));
     let child = fork(|| {
         drop(std::mem::take(&mut held));
         std::thread::sleep(Duration::from_millis(100));
