@@ -213,8 +213,11 @@ async fn all_limits_of_a_packed_rule_allow_or_none_takes() {
 #[tokio::test]
 async fn a_receipt_of_a_packed_rule_is_used_once() {
     let server = RedisServer::start();
-    let builder = strict(&server).rule(RULE, packed(&["100/1h"])).receipt_secret([7; 32]);
+    let clock = ManualClock::new();
+    let builder = strict(&server).rule(RULE, packed(&["100/1h"])).receipt_secret([7; 32]).clock(clock.clone());
     let limiter = builder.connect().await.expect("a server");
+    // A receipt returns permits only if the process has known the server for longer, in transit too.
+    clock.advance(Duration::from_secs(1));
     let (key, any) = (key("a"), limit("1/1s"));
     let decision = limiter.named(RULE).check_n(&key, &any, 30).await.expect("a decision");
     let allowed = decision.into_result().expect("fits");

@@ -170,7 +170,17 @@ impl Migration<'_> {
         }
         command.push(b"KEYS".to_vec());
         command.extend_from_slice(keys);
-        let reply = self.cluster.server(self.from).try_command(&command).expect("a reply to MIGRATE");
-        assert!(matches!(reply, Reply::Status(_)), "MIGRATE was rejected: {reply:?}");
+        // Nodes that an overloaded machine delays take each other for failed, for a moment. Nothing has moved then.
+        let logs = || self.cluster.nodes.log_tails();
+        wait::poll_until("MIGRATE is accepted", AGREEMENT_TIMEOUT, logs, || {
+            let reply = self.cluster.server(self.from).try_command(&command).expect("a reply to MIGRATE");
+            match reply {
+                Reply::Error(error) if error.starts_with("CLUSTERDOWN") => Err(error),
+                _ => {
+                    assert!(matches!(reply, Reply::Status(_)), "MIGRATE was rejected: {reply:?}");
+                    Ok(())
+                }
+            }
+        });
     }
 }

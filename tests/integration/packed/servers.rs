@@ -15,7 +15,8 @@ async fn on_cluster(cluster: &Cluster, rule: Rule) -> (Limiter, ManualClock) {
 
 #[tokio::test]
 async fn a_server_without_listpacks_decides_alike() {
-    let server = RedisServer::builder().setting("hash-max-listpack-entries", "0").start();
+    // The name before Redis 7, which later versions know as well.
+    let server = RedisServer::builder().setting("hash-max-ziplist-entries", "0").start();
     let (limiter, clock) = with_rule(&server, packed(&["30/1h"])).await;
     for number in 0..20 {
         assert_eq!(take(&limiter, &key(&format!("k{number}")), 1).await, Some(29));

@@ -166,9 +166,11 @@ impl Topology {
                     return Err(CallError::NeedsSplit(error.into()));
                 }
                 Some(Redirect::TryAgain) => {
-                    // A packed count may be decided by its hash alone, unless it has moved out.
+                    // A packed count may be decided by its hash alone, unless it has moved out. The owner of the slot is to
+                    // state where the hash is: the node that has asked for both keys may have neither.
                     attempt.declared.retry_without();
                     sleep(retry_pause(redirects)).await;
+                    (node, is_asking) = (self.owner_of(command.slot()).await?, false);
                 }
                 Some(redirect) => {
                     permit.take();
