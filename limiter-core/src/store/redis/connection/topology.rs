@@ -157,10 +157,10 @@ impl Topology {
         attempt: &Attempt,
         permit: &mut Option<Rc<InFlightPermit>>,
     ) -> Result<Value, CallError> {
-        let (mut is_asking, mut redirects) = (false, 0);
+        let mut redirects = 0;
         loop {
             redirects += 1;
-            match error.redirect().filter(|_| self.is_cluster()) {
+            let is_asking = match error.redirect().filter(|_| self.is_cluster()) {
                 // It may take long until one node has all keys.
                 Some(Redirect::TryAgain) if command.has_several_keys() => {
                     return Err(CallError::NeedsSplit(error.into()));
@@ -170,11 +170,12 @@ impl Topology {
                     // state where the hash is: the node that has asked for both keys may have neither.
                     attempt.declared.retry_without();
                     sleep(retry_pause(redirects)).await;
-                    (node, is_asking) = (self.owner_of(command.slot()).await?, false);
+                    node = self.owner_of(command.slot()).await?;
+                    false
                 }
                 Some(redirect) => {
                     permit.take();
-                    is_asking = matches!(redirect, Redirect::Ask { .. });
+                    let is_asking = matches!(redirect, Redirect::Ask { .. });
                     node = match self.follow_redirect(redirect, &node) {
                         Some(other) => other,
                         None => return Err(Error::from(error).into()),
@@ -182,9 +183,10 @@ impl Topology {
                     if redirects > MAX_IMMEDIATE_RETRIES {
                         sleep(retry_pause(redirects - MAX_IMMEDIATE_RETRIES)).await;
                     }
+                    is_asking
                 }
                 None => return Err(node.report_reply(error, attempt).into()),
-            }
+            };
             match node.call(command, attempt, is_asking).await? {
                 Ok(value) => return Ok(value),
                 Err(next) => error = next,
