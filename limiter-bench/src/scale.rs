@@ -99,10 +99,9 @@ pub struct ScaleReport {
 impl ScalePlan {
     /// Returns the rule of all calls: own keys, or packed counts.
     fn rule(&self) -> Result<Rule, Failure> {
-        match self.packed {
-            None => Ok(Rule::new()),
-            Some(_) => Err("`--packed` must be left out, got a number: this build has no packed counts".to_owned()),
-        }
+        let rule = self.packed.map_or(Rule::new(), |buckets| Rule::new().packed(buckets));
+        Limiter::builder().url("memory:").rule(RULE, rule.clone()).build().map_err(failed)?;
+        Ok(rule)
     }
 
     /// Returns the most bytes that the counts of the load take: each decision of a window has one of its own.
@@ -222,8 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn packed_counts_are_refused_before_a_server_starts() {
-        let refused = run(&ScalePlan { packed: Some(1 << 18), ..SMALL });
-        assert!(refused.is_err_and(|failure| failure.starts_with("`--packed` must be left out")));
+    fn a_small_run_with_packed_counts_finds_no_excess() {
+        let report = run(&ScalePlan { packed: Some(1 << 14), ..SMALL }).expect("a run");
+        assert_eq!(report.filled.counts, 2_000);
+        // The counts of 1 092 slots, in a hash for each slot and window, and the logs that have moved out.
+        assert!(report.rows.iter().all(|row| (500..2_000).contains(&row.master.keys)), "{:?}", report.rows);
+        assert!(report.sampled.keys > 10 && report.sampled.violations.is_empty(), "{:?}", report.sampled);
+    }
+
+    #[test]
+    fn a_wrong_number_of_hashes_is_refused_before_a_server_starts() {
+        let refused = run(&ScalePlan { packed: Some(1_000), ..SMALL });
+        assert!(refused.is_err_and(|failure| failure.contains("`packed`") && failure.contains("write 16384")));
     }
 }
