@@ -133,9 +133,9 @@ const WRITTEN_CALENDAR: u8 = 6;
 
 impl ReceiptBody {
     /// Its bytes, numbers in big-endian: id (16), digest of the key (16), stamp (8), end (8), kind of permits (1), number of
-    /// counters (1); then of each counter algorithm (1), layout or
-    /// the binary logarithm of the number of hashes that it shares (1), window in ms (8), max (4), burst or 0 (4), permits held
-    /// (4), requests (4), and of a written calendar the length of its text (1) and the text, such as `month:5@Europe/Berlin`.
+    /// counters (1); then of each counter algorithm (1), layout or the binary logarithm of the number of hashes that share it
+    /// (1), window in ms (8), max (4), burst or 0 (4), permits held (4), requests (4), and of a written calendar the length of
+    /// its text (1) and the text, such as `month:5@Europe/Berlin`.
     fn to_bytes(&self) -> Vec<u8> {
         let place = |found: Option<usize>| found.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX);
         let Self { id, key, stamp, end, permits, counters } = self;

@@ -45,7 +45,7 @@ pub(crate) use key_match::KeyPattern;
 pub(crate) use levels::check_shared_text;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
-pub(crate) use packed_conflict::PackedConflict;
+pub(crate) use packed_conflict::{PackedConflict, packed_problem};
 pub(crate) use plan::{
     OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleRequests, RuleUse, Shadow, SlotRequests, Trial,
     UnlimitedRule,

@@ -133,7 +133,10 @@ impl LiveRule {
         let (LiveLimits { limits, mode, packed, .. }, _) = self.by_limiters()?;
         let first = limits.iter().find(|limit| !is_whole(limit)).or(limits.first())?;
         let rule = limits.iter().fold(Rule::new().mode(*mode), |rule, limit| rule.limit(*limit));
-        let rule = packed.map_or(rule.clone(), |buckets| rule.packed(buckets));
+        let rule = match packed {
+            Some(buckets) => rule.packed(*buckets),
+            None => rule,
+        };
         // An override's limit counts as those of the rule do.
         let is_common = |limit: &Limit| limit.algorithm() == first.algorithm() && limit.layout() == first.layout();
         let rule = match first.algorithm() {

@@ -149,6 +149,17 @@ pub struct WindowText {
 }
 
 impl WindowText {
+    /// Returns the number and the largest unit of which the window is a multiple, such as 90 and `m`. So each window has one
+    /// such text.
+    #[must_use]
+    pub fn in_one_unit(self) -> (u64, &'static str) {
+        let divides = |(millis, _): &(u64, &str)| self.millis.is_multiple_of(*millis);
+        WRITTEN_UNITS
+            .into_iter()
+            .find(divides)
+            .map_or((self.millis, "ms"), |(millis, name)| (self.millis / millis, name))
+    }
+
     /// Returns the unit of a window of just one unit, such as `s` for a second.
     #[must_use]
     pub fn only_unit(self) -> Option<&'static str> {
@@ -254,6 +265,11 @@ mod tests {
             assert_eq!(WindowText { millis }.to_string(), text);
             assert_eq!(parse_window(text), Ok(millis));
             assert_eq!(WindowText { millis }.only_unit(), (millis == 60_000).then_some("m"));
+        }
+        for (millis, expected) in
+            [(10_000, (10, "s")), (5_400_000, (90, "m")), (1_001, (1_001, "ms")), (86_400_000, (1, "d"))]
+        {
+            assert_eq!(WindowText { millis }.in_one_unit(), expected);
         }
     }
 }

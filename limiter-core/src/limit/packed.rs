@@ -92,16 +92,14 @@ impl Limit {
     /// # Errors
     /// [`ErrorKind::InvalidLimit`] for an algorithm or a layout whose counts cannot be packed.
     pub(crate) fn with_packed(self, packed: Option<PackedBuckets>) -> Result<Self, Error> {
-        let place = match packed {
-            Some(buckets) => CountPlace(buckets.bits()),
-            None if self.layout() == Layout::Zset => CountPlace::ZSET,
-            None => CountPlace::COMPACT,
-        };
-        let other = match self.layout() {
-            _ if packed.is_none() => return Ok(Self { place, ..self }),
-            Layout::Zset => "`Layout::Zset`".to_owned(),
-            Layout::Compact if self.algorithm.may_be_packed() => return Ok(Self { place, ..self }),
-            Layout::Compact => format!("`{:?}`", self.algorithm),
+        let other = match (packed, self.layout()) {
+            (None, Layout::Zset) => return Ok(self),
+            (None, Layout::Compact) => return Ok(Self { place: CountPlace::COMPACT, ..self }),
+            (Some(buckets), Layout::Compact) if self.algorithm.may_be_packed() => {
+                return Ok(Self { place: CountPlace(buckets.bits()), ..self });
+            }
+            (Some(_), Layout::Compact) => format!("`{:?}`", self.algorithm),
+            (Some(_), Layout::Zset) => "`Layout::Zset`".to_owned(),
         };
         let buckets = packed.map_or(0, PackedBuckets::number);
         let problem = format!("`packed` must be left out for {other}, got {buckets}: remove it, or count by a window");

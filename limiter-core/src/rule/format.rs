@@ -11,8 +11,8 @@ use limiter_syntax::{nearest, parse_duration};
 use crate::error::NamedValue;
 use crate::limit::{PACKED_BOUND, PackedBuckets};
 use crate::request::options::{is_valid_deadline, leases_problem};
+use crate::rule::MAX_LIMITS;
 use crate::rule::message_text::{cut, list, name_fix, quoted};
-use crate::rule::{MAX_LIMITS, PackedConflict};
 use crate::{Algorithm, Block, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
 
 /// The tables that may have a field, beside that of a rule.
@@ -435,11 +435,6 @@ pub(crate) fn burst_problem(algorithm: Algorithm, burst: u32) -> String {
 
 pub(crate) fn of_windows_problem(setting: &str, limit: Limit) -> String {
     format!("`{setting}` must be left out for `{limit}`, got one: remove it")
-}
-
-/// Returns the message for counts that share a hash beside a setting that those cannot have.
-pub(crate) fn packed_problem(conflict: PackedConflict) -> String {
-    format!("`packed` must be left out with {conflict}, got both: remove one of them")
 }
 
 pub(crate) fn zset_problem(algorithm: Algorithm) -> String {

@@ -24,6 +24,11 @@ impl fmt::Display for PackedConflict {
     }
 }
 
+/// Returns the message for a rule that has both.
+pub(crate) fn packed_problem(conflict: PackedConflict) -> String {
+    format!("`packed` must be left out with {conflict}, got both: remove one of them")
+}
+
 impl Rule {
     /// Returns the settings of calls that an override applies to, as far as they matter to [`packed`](Self::packed).
     pub(super) fn as_override_of(&self, rule: &Self) -> Self {

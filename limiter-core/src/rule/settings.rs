@@ -17,7 +17,7 @@ pub(crate) struct Settings {
     algorithm: Option<Algorithm>,
     burst: Option<u32>,
     layout: Option<Layout>,
-    packed: Option<u32>,
+    packed: Option<PackedBuckets>,
     mode: Option<Mode>,
     pub(crate) call: CallSettings,
     /// Those of rules that set none, in any level or attribute.
@@ -113,7 +113,9 @@ impl Settings {
 
     /// Adds the settings that do not belong to limits.
     fn add_policies(&mut self, rule: &Rule) {
-        self.packed = self.packed.or(rule.packed);
+        // The number was checked with its rule.
+        let packed = rule.packed.and_then(|number| PackedBuckets::new(number.into()).ok());
+        self.packed = self.packed.or(packed);
         self.mode = self.mode.or(rule.mode);
         self.call = self.call.or(rule.call);
     }
@@ -135,6 +137,7 @@ impl Settings {
         let Self { algorithm, burst, layout, packed, .. } = *self;
         // A block is of interest to counts that share a hash alone.
         let call = CallSettings { block: self.call.block.filter(|_| packed.is_some()), ..CallSettings::NONE };
+        let packed = packed.map(PackedBuckets::number);
         Rule { limits: self.limits().to_vec(), algorithm, burst, layout, packed, call, ..Rule::default() }
     }
 
@@ -145,7 +148,7 @@ impl Settings {
 
     /// The number of hashes that share the rule's counts, if it is set.
     pub(crate) fn packed(&self) -> Option<u32> {
-        self.packed
+        self.packed.map(PackedBuckets::number)
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -172,9 +175,7 @@ impl Settings {
     /// The limit's algorithm does not support the layout, or its counts cannot be packed.
     pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
         let applied = self.apply_algorithm(limit, own)?;
-        // The number was checked with its rule.
-        let packed = self.packed.and_then(|number| PackedBuckets::new(number.into()).ok());
-        if packed.is_none() { Ok(applied) } else { applied.with_packed(packed) }
+        if self.packed.is_none() { Ok(applied) } else { applied.with_packed(self.packed) }
     }
 
     fn apply_algorithm(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {

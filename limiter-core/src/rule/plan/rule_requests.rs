@@ -5,7 +5,7 @@ use crate::block::BlockRef;
 use crate::decision::DecisionContext;
 use crate::limit::LimitOrNearest;
 use crate::request::{CallOptions, CallSettings, Request, Role};
-use crate::rule::{CallDefaults, Settings};
+use crate::rule::{CallDefaults, PackedConflict, Settings, packed_problem};
 use crate::{Denied, Error, ErrorKind, Limit};
 
 /// Requests of one decision, with the rule of each.
@@ -145,7 +145,7 @@ impl<'a> RuleRequests<'a> {
             let applied = settings.apply(limit, own).map_err(|error| (error, limit))?;
             // The block may be that of an attribute.
             if terms.block.is_some() && applied.packed().is_some() {
-                Err((packed_and_blocked(), limit))
+                Err((Error::new(ErrorKind::InvalidLimit, packed_problem(PackedConflict::Block)), limit))
             } else {
                 Ok(applied)
             }
@@ -170,10 +170,4 @@ impl<'a> RuleRequests<'a> {
         self.settings = self.settings.then(if has_request { of_rule } else { of_rule.without_request() });
         invalid.map_or(Ok(()), Err)
     }
-}
-
-/// The error of a rule whose counts share hashes, with the block of an attribute.
-fn packed_and_blocked() -> Error {
-    let problem = "`packed` must be left out with `block`, got both: remove one of them";
-    Error::new(ErrorKind::InvalidLimit, problem)
 }

@@ -13,11 +13,12 @@ use crate::rule::customer_plan::names_problem;
 use crate::rule::format::{
     FLAG, FLAG_FIX, FieldNames, Found, MAX_OVERRIDES, both_limits_problem, both_matches_problem, burst_problem,
     empty_match_problem, equal_match_problem, field, limit_of_parts, no_limits_problem, no_match_problem,
-    of_windows_problem, packed_problem, parse_limit, too_many_limits_problem, too_many_overrides_problem,
-    wrong_value_problem, zset_problem,
+    of_windows_problem, parse_limit, too_many_limits_problem, too_many_overrides_problem, wrong_value_problem,
+    zset_problem,
 };
 use crate::rule::message_text::cut;
 use crate::rule::override_index::{value_problem, values_problem};
+use crate::rule::packed_problem;
 use crate::rule::text::TextLines;
 use crate::rule::{Contradiction, MAX_LIMITS};
 use crate::{Block, Key, KeyMatch, Limit, Rule};

@@ -6,6 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
+use limiter_syntax::WindowText;
 use sha2::Sha256;
 
 use crate::concurrency::message::SlotProcessId;
@@ -61,9 +62,9 @@ impl Naming {
             name.push(calendar.period().name().as_bytes());
             return name;
         }
-        let (number, unit) = in_largest_unit(limit.window_millis());
+        let (number, unit) = WindowText { millis: limit.window_millis() }.in_one_unit();
         name.push(itoa::Buffer::new().format(number).as_bytes());
-        name.push(unit);
+        name.push(unit.as_bytes());
         name
     }
 
@@ -257,19 +258,6 @@ impl fmt::Display for NamedKey<'_> {
             Some(secret) => secret.write(self.key, f),
         }
     }
-}
-
-/// A window in the largest unit of which it is a multiple, so there is one text for each window.
-fn in_largest_unit(millis: u64) -> (u64, &'static [u8]) {
-    const LARGER: [(u64, &[u8]); 4] = [(1000, b"s"), (60, b"m"), (60, b"h"), (24, b"d")];
-    let (mut number, mut unit): (_, &[u8]) = (millis, b"ms");
-    for (factor, larger) in LARGER {
-        if number % factor != 0 {
-            break;
-        }
-        (number, unit) = (number / factor, larger);
-    }
-    (number, unit)
 }
 
 // The secret of key digests.

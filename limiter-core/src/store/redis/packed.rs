@@ -32,7 +32,9 @@ impl PackedPlace {
     /// The place of the count that would have this name as a key of its own, such as `rl:{user:@42}10s`.
     pub(crate) fn new(name: &[u8], buckets: PackedBuckets) -> Self {
         // Another number of hashes is another count, also within one decision.
-        let digest = Sha256::new().chain_update(name).chain_update(format!("/{}", buckets.bits())).finalize();
+        let mut number = itoa::Buffer::new();
+        let bits = number.format(buckets.bits()).as_bytes();
+        let digest = Sha256::new().chain_update(name).chain_update(b"/").chain_update(bits).finalize();
         let (mut field, mut bucket) = ([0; FIELD_BYTES], [0; 4]);
         field.copy_from_slice(&digest[..FIELD_BYTES]);
         bucket.copy_from_slice(&digest[FIELD_BYTES..FIELD_BYTES + 4]);
@@ -41,14 +43,11 @@ impl PackedPlace {
         let place_of = |brace: u8| name.iter().position(|byte| *byte == brace).unwrap_or(name.len());
         let (opened, closed) = (place_of(b'{'), place_of(b'}'));
         let span = name.get(closed + 1..).unwrap_or_default();
+        let (prefix, tag) = (&name[..opened.saturating_sub(1)], tag_of_slot(slot_of_name(name)));
         let mut hash = KeyName::EMPTY;
-        hash.push(&name[..opened.saturating_sub(1)]);
-        hash.push(b"#");
-        hash.push(span);
+        [prefix, b"#", span, b"/", bits, b":{", tag, b"}"].into_iter().for_each(|part| hash.push(part));
         // Writing to it cannot fail.
-        let _ = write!(hash, "/{}:{{", buckets.bits());
-        hash.push(tag_of_slot(slot_of_name(name)));
-        let _ = write!(hash, "}}{bucket:x}");
+        let _ = write!(hash, "{bucket:x}");
         Self { hash, field }
     }
 }
@@ -59,32 +58,30 @@ const TAG_LETTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJK
 /// Texts of so many letters are in all slots.
 const MAX_TAG_LETTERS: usize = 3;
 
-/// A text of up to three letters. The first byte is their number.
-type Tag = [u8; 1 + MAX_TAG_LETTERS];
+/// A text of up to three letters, and zeros behind it.
+type Tag = [u8; MAX_TAG_LETTERS];
 
 /// Returns the first of the shortest texts that are in a slot.
 fn tag_of_slot(slot: u16) -> &'static [u8] {
     static TAGS: OnceLock<Box<[Tag]>> = OnceLock::new();
-    let [len, letters] = match TAGS.get_or_init(find_tags).get(usize::from(slot)) {
-        Some([len, letters @ ..]) => [std::slice::from_ref(len), &letters[..]],
-        None => return b"",
-    };
-    letters.get(..len[0].into()).unwrap_or_default()
+    let tag: &[u8] = TAGS.get_or_init(find_tags).get(usize::from(slot)).map_or(&[], |tag| tag);
+    tag.split(|letter| *letter == 0).next().unwrap_or_default()
 }
 
 fn find_tags() -> Box<[Tag]> {
     let mut tags = vec![Tag::default(); COUNT.into()];
-    let mut texts = vec![Vec::new()];
-    for _ in 0..MAX_TAG_LETTERS {
-        texts = texts
-            .iter()
-            .flat_map(|text| TAG_LETTERS.iter().map(move |letter| [&text[..], &[*letter]].concat()))
-            .collect::<Vec<_>>();
-        for text in &texts {
-            let tag = &mut tags[usize::from(slot_of_tag(text))];
+    let mut texts = 1;
+    for len in 1..=MAX_TAG_LETTERS {
+        texts *= TAG_LETTERS.len();
+        for number in 0..texts {
+            let (mut text, mut rest) = (Tag::default(), number);
+            for letter in text[..len].iter_mut().rev() {
+                *letter = TAG_LETTERS[rest % TAG_LETTERS.len()];
+                rest /= TAG_LETTERS.len();
+            }
+            let tag = &mut tags[usize::from(slot_of_tag(&text[..len]))];
             if tag[0] == 0 {
-                tag[1..=text.len()].copy_from_slice(text);
-                tag[0] = u8::try_from(text.len()).unwrap_or_default();
+                *tag = text;
             }
         }
     }

@@ -37,6 +37,22 @@ macro_rules! modules {
     };
 }
 
+/// Concatenates the functions of a batch and of one decision, for the scripts that have one of them inside.
+macro_rules! batch_and_decide {
+    () => {
+        concat!(
+            "local function batch()\n",
+            include_str!("script/lua/sliding_simple.lua"),
+            include_str!("script/lua/sliding_at_once.lua"),
+            include_str!("script/lua/batch.lua"),
+            "end\n",
+            "local function decide(denials)\n",
+            include_str!("script/lua/decide.lua"),
+            "end\n",
+        )
+    };
+}
+
 /// The script of one decision.
 const DECIDE: &str = concat!(
     include_str!("script/lua/clock.lua"),
@@ -62,14 +78,7 @@ const BLOCKS: &str = concat!(
     "end\n",
     include_str!("script/lua/blocks_lone.lua"),
     modules!(),
-    "local function batch()\n",
-    include_str!("script/lua/sliding_simple.lua"),
-    include_str!("script/lua/sliding_at_once.lua"),
-    include_str!("script/lua/batch.lua"),
-    "end\n",
-    "local function decide(denials)\n",
-    include_str!("script/lua/decide.lua"),
-    "end\n",
+    batch_and_decide!(),
     include_str!("script/lua/blocks.lua"),
 );
 
@@ -78,14 +87,7 @@ const PACKED: &str = concat!(
     include_str!("script/lua/clock.lua"),
     include_str!("script/lua/packed.lua"),
     modules!(),
-    "local function batch()\n",
-    include_str!("script/lua/sliding_simple.lua"),
-    include_str!("script/lua/sliding_at_once.lua"),
-    include_str!("script/lua/batch.lua"),
-    "end\n",
-    "local function decide(denials)\n",
-    include_str!("script/lua/decide.lua"),
-    "end\n",
+    batch_and_decide!(),
     include_str!("script/lua/packed_end.lua"),
 );
 

@@ -187,7 +187,7 @@ impl ManagedConnection {
             }
             match result {
                 Err(error) if error.is_no_script() => self.load_missing(&connection, script_epoch, attempt).await?,
-                Err(error) if self.has_other_edges(&error, attempt) || attempt.has_to_declare(command, &error) => {}
+                Err(error) if self.needs_other_arguments(&error, command, attempt) => {}
                 result => return Ok(result),
             }
         }
@@ -211,15 +211,20 @@ impl ManagedConnection {
                 self.load_missing(&connection, script_epoch, attempt).await?;
                 self.call(command, attempt, false).await
             }
-            Err(error) if self.has_other_edges(&error, attempt) || attempt.has_to_declare(command, &error) => {
+            Err(error) if self.needs_other_arguments(&error, command, attempt) => {
                 self.call(command, attempt, false).await
             }
             result => Ok(result),
         }
     }
 
-    /// Returns whether a call is to be sent once more, with the edges of a calendar around the time of the server. Its error
-    /// proves that the script has changed nothing.
+    /// Returns whether a call is to be sent once more, with other arguments. Its error proves that the script has changed
+    /// nothing.
+    fn needs_other_arguments(&self, error: &CommandError, command: &Command, attempt: &Attempt) -> bool {
+        self.has_other_edges(error, attempt) || attempt.has_to_declare(error, command)
+    }
+
+    /// Returns whether a call needs the edges of a calendar around the time of the server.
     fn has_other_edges(&self, error: &CommandError, attempt: &Attempt) -> bool {
         let Some(server_millis) = error.needed_edges() else { return false };
         let lead = server_millis.saturating_mul(1000).cast_signed() - self.context.clock.wall_micros().cast_signed();
@@ -463,8 +468,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Returns whether the call is to be sent once more, with more keys. Its error proves that the script has changed nothing.
-    fn has_to_declare(&self, command: &Command, error: &CommandError) -> bool {
+    /// Returns whether a call needs the own keys of packed counts.
+    fn has_to_declare(&self, error: &CommandError, command: &Command) -> bool {
         let Some(moved_out) = error.moved_out() else { return false };
         command.remember_moved_out(&moved_out);
         self.declared.add(&moved_out)
