@@ -52,10 +52,10 @@ struct Mistakes(Vec<String>);
 impl Mistakes {
     /// Adds the mistakes of the file of rules that are not reported yet.
     fn add_those_of_rules(&mut self, arguments: &Arguments) {
-        let text = arguments.rules.as_deref().and_then(|file| fs::read_to_string(file).ok());
-        for mistake in mistakes_of_rules(&text.unwrap_or_default()) {
+        let Some(file) = &arguments.rules else { return };
+        for mistake in mistakes_of_rules(&fs::read_to_string(file).unwrap_or_default()) {
             if !self.0.iter().any(|known| known.ends_with(&mistake)) {
-                self.0.push(mistake);
+                self.0.push(format!("{}: {mistake}", file.display()));
             }
         }
     }
