@@ -190,7 +190,7 @@ local function sliding_at_once(value, window, limit, cost, calls)
     local added = taken
     if kept < last then
       local last_gap, permits = read('>I3B', value, SHORT_HEADER + kept * SHORT_RUN + 1)
-      gap, added = last_gap, permits + taken
+      gap, added = last_gap + gap, permits + taken
     end
     gap = kept < live and offset or gap
     if added <= MAX_RUN_PERMITS and gap < MAX_UNITS and first < MAX_UNITS and kept - live + 2 <= MAX_SHORT_RUNS then
