@@ -116,9 +116,10 @@ async fn each_reply_maps_to_its_error_kind_by_the_deadline() {
 #[tokio::test]
 async fn error_of_a_timeout_states_whether_the_call_was_sent() {
     let (silent, unfinished) = (FakeServer::with_script_reply(Never), FakeServer::with_hello_reply(""));
-    for (server, text) in
-        [(silent, "no answer from Redis within 100ms"), (unfinished, "not sent to Redis within 100ms: ")]
-    {
+    for (server, text) in [
+        (silent, "no answer from Redis within 100ms"),
+        (unfinished, "not sent to Redis in time for a reply within 100ms: "),
+    ] {
         let builder = Limiter::builder().presence(false).url(server.url()).deadline(DEADLINE).on_error(OnError::Raise);
         let limiter = builder.build().expect("a valid URL");
         let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("a failure");

@@ -21,6 +21,7 @@ pub(crate) mod leases;
 mod multi_slot;
 mod pending_call;
 pub(crate) mod receipts;
+mod send_margin;
 pub(crate) mod slots;
 mod slot_looks;
 mod look_queue;

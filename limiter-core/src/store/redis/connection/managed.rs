@@ -480,6 +480,11 @@ impl Attempt {
         self.latest.replace(Some((connection.clone(), sent_at)));
     }
 
+    /// The time at which the call was sent last.
+    pub(crate) fn sent_at(&self) -> Option<Instant> {
+        self.latest.borrow().as_ref().map(|(_, sent_at)| *sent_at)
+    }
+
     /// The time of the latest reply on its connection.
     pub(crate) fn replied_at(&self) -> Option<Instant> {
         self.latest.borrow().as_ref().map(|(connection, _)| connection.last_reply_at())

@@ -99,7 +99,7 @@ impl Worker {
             if !call.is_awaited() {
                 continue;
             }
-            if now >= call.deadline.instant {
+            if queue.is_too_late(&call, now) {
                 self.deadlines.fail(iter::once(&*call));
                 continue;
             }
@@ -177,12 +177,12 @@ impl Worker {
                 if let Some(permit) = &permit {
                     permit.report_missed_reply();
                 }
-                queue.record_reply(deadline, None);
+                queue.record_reply(deadline, attempt.sent_at(), None);
                 sent.fail(|call| self.deadlines.timeout(call));
             }
             Ok(Ok(BatchReply { entries: replies, .. })) => {
                 if let Some(replied_at) = attempt.replied_at() {
-                    queue.record_reply(deadline, Some(replied_at));
+                    queue.record_reply(deadline, attempt.sent_at(), Some(replied_at));
                 }
                 let mut replies = replies.into_iter();
                 sent.settle_all(|entry| match replies.next() {

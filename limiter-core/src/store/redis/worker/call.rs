@@ -109,7 +109,10 @@ impl Deadline {
     /// The error of a call that was not sent: it has taken no permits.
     pub(crate) fn not_sent_error(self) -> Error {
         let causes = "the connection, earlier calls or this process took too long";
-        Error::new(ErrorKind::Timeout, format!("not sent to Redis within {:?}: {causes}", self.timeout))
+        Error::new(
+            ErrorKind::Timeout,
+            format!("not sent to Redis in time for a reply within {:?}: {causes}", self.timeout),
+        )
     }
 }
 

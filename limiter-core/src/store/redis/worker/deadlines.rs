@@ -318,7 +318,7 @@ pub(crate) mod tests {
         assert!(deadlines.expire().is_none());
         let error = reply.try_recv().expect("a reply").expect_err("a timeout").error;
         assert_eq!(error.kind(), ErrorKind::Timeout);
-        assert!(error.to_string().starts_with("not sent to Redis within 0ns: "), "{error}");
+        assert!(error.to_string().starts_with("not sent to Redis in time for a reply within 0ns: "), "{error}");
     }
 }
 

@@ -18,6 +18,7 @@ use crate::store::redis::connection::round_trip::Length;
 use crate::store::redis::naming::{RedisKey, RedisKeys};
 use crate::store::redis::script::action::Action;
 use crate::store::redis::worker::late_replies::LateReplies;
+use crate::store::redis::worker::send_margin::SendMargin;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
 pub(crate) struct PendingCall {
@@ -135,6 +136,7 @@ pub(crate) struct BatchQueue {
     /// The batches of one call since the last larger one.
     lone_calls: Cell<u32>,
     late_replies: LateReplies,
+    margin: SendMargin,
 }
 
 /// Calls that have come one at a time before a caller may write to the connection.
@@ -148,6 +150,7 @@ impl BatchQueue {
             in_flight: Rc::default(),
             lone_calls: Cell::default(),
             late_replies: LateReplies::default(),
+            margin: SendMargin::default(),
         }
     }
 
@@ -211,9 +214,17 @@ impl BatchQueue {
         }
     }
 
-    /// Records the reply to a batch whose oldest call has this deadline. It came at this time; `None` if it did not come
-    /// in time.
-    pub(crate) fn record_reply(&self, deadline: Deadline, replied_at: Option<Instant>) {
+    /// Returns whether a call has too little time left to be sent now.
+    pub(crate) fn is_too_late(&self, call: &PendingCall, now: Instant) -> bool {
+        self.margin.has_passed(call.deadline, now)
+    }
+
+    /// Records the reply to a batch that was sent at this time, if it was, and whose oldest call has this deadline. It came
+    /// at that time; `None` if it did not come in time.
+    pub(crate) fn record_reply(&self, deadline: Deadline, sent_at: Option<Instant>, replied_at: Option<Instant>) {
+        if let Some(sent_at) = sent_at {
+            self.margin.record(deadline, sent_at, replied_at);
+        }
         if let Some(connection) = self.connection.upgrade() {
             self.late_replies.record(deadline, replied_at, &connection);
         }
