@@ -20,6 +20,7 @@ on_every_store! {
     an_extended_block_ends_after_the_last_attempt,
     a_rule_without_a_block_ignores_those_of_others,
     a_rule_of_a_decision_about_several_blocks_its_own_key,
+    a_rule_beside_a_packed_one_blocks_its_own_key,
     calls_of_several_rules_are_blocked_together,
     a_shadow_rule_reports_its_blocks,
 }
@@ -228,6 +229,25 @@ async fn a_rule_of_a_decision_about_several_blocks_its_own_key(subject: Subject)
     let blocked = both().await.into_result().expect_err("a denial");
     assert_eq!((blocked.is_blocked(), blocked.name(), blocked.retry_after()), (true, "login", 50 * SECOND));
     assert!(check_n(&subject, "other", &service, 1).await.is_allowed(), "nothing was taken");
+}
+
+async fn a_rule_beside_a_packed_one_blocks_its_own_key(subject: Subject) {
+    let other = Rule::new().limit(limit("9/h")).packed(16_384);
+    with_rules(&subject.limiter, &[("login", login(&["1/s"], "1min")), ("other", other)]);
+    let (user, service, any) = (key("user"), key("service"), limit("1/h"));
+    let both = async || {
+        let rules = [("login", &user, &any, 1), ("other", &service, &any, 1)];
+        subject.limiter.check_rules(&rules).await.expect("the store answers")
+    };
+    assert!(both().await.is_allowed());
+    let by_login = both().await.into_result().expect_err("a denial");
+    assert!(by_login.is_blocked());
+    assert_eq!(by_login.retry_after(), 60 * SECOND);
+    subject.advance_millis(10_000);
+    let blocked = both().await.into_result().expect_err("a denial");
+    assert_eq!((blocked.is_blocked(), blocked.name(), blocked.retry_after()), (true, "login", 50 * SECOND));
+    let other = check_n(&subject, "other", &service, 1).await.into_result().expect("a permit");
+    assert_eq!(other.remaining(), 7, "denials took nothing");
 }
 
 async fn calls_of_several_rules_are_blocked_together(subject: Subject) {

@@ -22,19 +22,23 @@ const SLOT_BITS: u8 = 14;
 /// The place of one count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PackedPlace {
-    /// The name of the hash. It is in the slot of the count's own name.
+    /// The name of the hash. It is in the slot of the count's own key.
     pub(crate) hash: KeyName,
+    /// The key of a count that does not fit into a field, such as `rl:{user:@42}10s/18`: no other count has it.
+    pub(crate) own: KeyName,
     /// The name of its field.
     pub(crate) field: [u8; FIELD_BYTES],
 }
 
 impl PackedPlace {
-    /// The place of the count that would have this name as a key of its own, such as `rl:{user:@42}10s`.
+    /// The place of the count that would have this name without hashes, such as `rl:{user:@42}10s`.
     pub(crate) fn new(name: &[u8], buckets: PackedBuckets) -> Self {
         // Another number of hashes is another count, also within one decision.
         let mut number = itoa::Buffer::new();
         let bits = number.format(buckets.bits()).as_bytes();
-        let digest = Sha256::new().chain_update(name).chain_update(b"/").chain_update(bits).finalize();
+        let mut own = KeyName::EMPTY;
+        [name, b"/", bits].into_iter().for_each(|part| own.push(part));
+        let digest = Sha256::digest(&*own);
         let (mut field, mut bucket) = ([0; FIELD_BYTES], [0; 4]);
         field.copy_from_slice(&digest[..FIELD_BYTES]);
         bucket.copy_from_slice(&digest[FIELD_BYTES..FIELD_BYTES + 4]);
@@ -48,7 +52,7 @@ impl PackedPlace {
         [prefix, b"#", span, b"/", bits, b":{", tag, b"}"].into_iter().for_each(|part| hash.push(part));
         // Writing to it cannot fail.
         let _ = write!(hash, "{bucket:x}");
-        Self { hash, field }
+        Self { hash, own, field }
     }
 }
 

@@ -261,7 +261,7 @@ impl Worker {
 
     async fn decide_unbatched(self: &Rc<Self>, call: &Call) -> CallResult {
         let requests = call.requests();
-        let groups = SlotGroup::of_keys(call.keys.as_slice());
+        let groups = SlotGroup::of_decision(&call.action, &requests, call.keys.as_slice());
         self.until_ready(call, &requests, &groups).await?;
         let (deadline, is_split) = (call.deadline, Cell::new(false));
         let decision = MultiSlotCall { worker: self, requests: &requests, keys: &call.keys, deadline, is_split };

@@ -23,6 +23,7 @@ use crate::store::redis::command_error::{CommandError, Redirect};
 use crate::store::redis::endpoint::{Endpoint, ReadySignal};
 use crate::store::redis::naming::RedisKey;
 use crate::store::redis::pipelined::DirectReply;
+use crate::store::redis::script::action::Action;
 use crate::store::redis::script::command::Command;
 
 pub(crate) enum Topology {
@@ -168,6 +169,7 @@ impl Topology {
                 Some(Redirect::TryAgain) => {
                     // A packed count may be decided by its hash alone, unless it has moved out. The owner of the slot is to
                     // state where the hash is: the node that has asked for both keys may have neither.
+                    permit.take();
                     attempt.declared.retry_without();
                     sleep(retry_pause(redirects)).await;
                     node = self.owner_of(command.slot()).await?;
@@ -213,7 +215,7 @@ impl Topology {
 
 // The requests of one decision that one script call can serve.
 
-/// Requests whose keys are in one slot, by their indices in the decision.
+/// Requests that one script call decides, by their indices in the decision: their keys are in one slot.
 #[derive(Clone)]
 pub(crate) struct SlotGroup {
     pub(crate) slot: u16,
@@ -221,13 +223,16 @@ pub(crate) struct SlotGroup {
 }
 
 impl SlotGroup {
-    /// The groups of a decision, in the order of their first requests.
-    pub(crate) fn of_keys(keys: &[RedisKey]) -> Vec<Self> {
+    /// The groups of a decision by an action, in the order of their first requests.
+    pub(crate) fn of_decision(action: &Action, requests: &[Request<'_>], keys: &[RedisKey]) -> Vec<Self> {
         let all = Self { slot: keys.first().map_or(0, |key| key.slot), indices: (0..keys.len()).collect() };
-        if keys.iter().all(|key| key.slot == all.slot) {
+        // The script of packed counts has no blocks.
+        let has_block = action.uses_blocks() && requests.iter().any(|request| request.block.is_some());
+        let group = |index: usize| (keys[index].slot, has_block && requests[index].limit.packed().is_some());
+        if all.indices.iter().all(|index| group(*index) == group(0)) {
             return vec![all];
         }
-        let mut groups = all.split_by(|index| keys[index].slot);
+        let mut groups = all.split_by(group);
         groups.iter_mut().for_each(|group| group.slot = keys[group.indices[0]].slot);
         groups
     }

@@ -26,16 +26,18 @@ fn a_hash_is_in_the_slot_of_the_counts_own_name() {
     for user in 0..2000 {
         let name = format!("rl:{{user:@{user}}}10s");
         for bits in [14, 18, 30] {
-            assert_eq!(slot_of_name(&place(&name, bits).hash), slot_of_name(name.as_bytes()), "{name} {bits}");
+            let PackedPlace { hash, own, .. } = place(&name, bits);
+            assert_eq!([&hash, &own].map(|key| slot_of_name(key)), [slot_of_name(name.as_bytes()); 2], "{name} {bits}");
         }
     }
 }
 
 #[test]
 fn a_place_is_that_of_the_documentation() {
-    let PackedPlace { hash, field } = place("rl:{user:@42}10s", 18);
+    let PackedPlace { hash, own, field } = place("rl:{user:@42}10s", 18);
     let field = field.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     assert_eq!((str::from_utf8(&hash), &*field), (Ok("rl#10s/18:{4FI}d"), "a48a0cb4e12c90d2999904912e6abedb"));
+    assert_eq!(str::from_utf8(&own), Ok("rl:{user:@42}10s/18"));
     assert!(place("shop:eu:{user:@42}10s", 14).hash.starts_with(b"shop:eu#10s/14:{"));
 }
 

@@ -91,7 +91,7 @@ impl Action {
     }
 
     /// Returns whether it reads, begins or deletes the blocks of keys.
-    pub(super) fn uses_blocks(&self) -> bool {
+    pub(crate) fn uses_blocks(&self) -> bool {
         !matches!(self, Self::Charge | Self::Refund(_) | Self::Settle(_))
     }
 

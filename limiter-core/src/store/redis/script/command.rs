@@ -52,7 +52,8 @@ pub(crate) enum CommandBody {
         inner: Box<Self>,
         blocks: BlockArguments,
     },
-    /// A decision or a batch about packed counts, whose own keys are those of the command. None of them has a block.
+    /// A decision or a batch about packed counts, whose names without hashes are the keys of the command. No request of it has
+    /// a block.
     Packed {
         inner: Box<Self>,
         packed: PackedArguments,
@@ -273,6 +274,7 @@ impl Command {
         let packed = PackedArguments::new(false, &keys, requests.iter().map(|request| request.limit.packed()));
         let command = Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, format, observed }) };
         if packed.is_some() {
+            debug_assert!(!action.uses_blocks() || requests.iter().all(|request| request.block.is_none()));
             return command.with_packed(packed);
         }
         let blocks = requests.iter().enumerate().filter(|_| action.uses_blocks());
@@ -322,6 +324,9 @@ impl Command {
 
     /// Returns whether it uses several Redis keys, which may be on two nodes while their slot moves.
     pub(crate) fn has_several_keys(&self) -> bool {
+        if let CommandBody::Packed { packed, .. } = &self.body {
+            return packed.has_several_keys(&self.keys);
+        }
         self.keys.iter().any(|key| *key != self.keys[0])
     }
 

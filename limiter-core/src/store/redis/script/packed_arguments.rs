@@ -50,7 +50,7 @@ impl PackedArguments {
         let is_declared = |count: &&DescribedCount| declared.contains(count.index, count.is_declared);
         let mut own = Vec::new();
         for count in self.counts.iter().filter(is_declared) {
-            own.extend(keys.get(count.index));
+            own.push(&*count.place.own);
             described.extend(u16::try_from(count.index).unwrap_or(u16::MAX).to_be_bytes());
         }
         described[2..4].copy_from_slice(&u16::try_from(own.len()).unwrap_or(u16::MAX).to_be_bytes());
@@ -69,9 +69,19 @@ impl PackedArguments {
             };
         }
         for key in own {
-            command.arg(&*key.name);
+            command.arg(key);
         }
         command.arg(described);
+    }
+
+    /// Returns whether a call about these keys uses several, if no count has moved out.
+    pub(super) fn has_several_keys(&self, keys: &[RedisKey]) -> bool {
+        let mut packed = self.counts.iter().peekable();
+        let mut names = keys.iter().enumerate().map(|(index, key)| {
+            packed.next_if(|count| count.index == index).map_or(&key.name, |count| &count.place.hash)
+        });
+        let first = names.next();
+        names.any(|name| Some(name) != first)
     }
 
     /// Remembers that the counts with these indices have moved out.

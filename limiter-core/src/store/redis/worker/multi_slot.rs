@@ -193,7 +193,7 @@ impl MultiSlotCall<'_> {
     /// One group for each counter, so that none needs another split.
     fn split(&self, group: &SlotGroup) -> Vec<SlotGroup> {
         self.is_split.set(true);
-        group.split_by(|index| &self.keys.as_slice()[index].name)
+        group.split_by(|index| (&self.keys.as_slice()[index].name, self.requests[index].limit.packed()))
     }
 
     /// Calls the script for one group.
