@@ -227,8 +227,10 @@ impl SlotGroup {
     pub(crate) fn of_decision(action: &Action, requests: &[Request<'_>], keys: &[RedisKey]) -> Vec<Self> {
         let all = Self { slot: keys.first().map_or(0, |key| key.slot), indices: (0..keys.len()).collect() };
         // The script of packed counts has no blocks.
-        let has_block = action.uses_blocks() && requests.iter().any(|request| request.block.is_some());
-        let group = |index: usize| (keys[index].slot, has_block && requests[index].limit.packed().is_some());
+        let is_packed = |request: &Request<'_>| request.limit.packed().is_some();
+        let has_block = |request: &Request<'_>| request.block.is_some() && !is_packed(request);
+        let is_apart = action.uses_blocks() && requests.iter().any(has_block);
+        let group = |index: usize| (keys[index].slot, is_apart && is_packed(&requests[index]));
         if all.indices.iter().all(|index| group(*index) == group(0)) {
             return vec![all];
         }

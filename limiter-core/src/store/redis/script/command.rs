@@ -52,8 +52,8 @@ pub(crate) enum CommandBody {
         inner: Box<Self>,
         blocks: BlockArguments,
     },
-    /// A decision or a batch about packed counts, whose names without hashes are the keys of the command. No request of it has
-    /// a block.
+    /// A decision or a batch about packed counts, whose names without hashes are the keys of the command. It has no
+    /// blocks: a packed rule has none, and requests of others are in another call.
     Packed {
         inner: Box<Self>,
         packed: PackedArguments,
@@ -274,7 +274,6 @@ impl Command {
         let packed = PackedArguments::new(false, &keys, requests.iter().map(|request| request.limit.packed()));
         let command = Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, format, observed }) };
         if packed.is_some() {
-            debug_assert!(!action.uses_blocks() || requests.iter().all(|request| request.block.is_none()));
             return command.with_packed(packed);
         }
         let blocks = requests.iter().enumerate().filter(|_| action.uses_blocks());

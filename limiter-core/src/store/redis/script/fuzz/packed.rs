@@ -11,7 +11,7 @@ const ROUNDS: u32 = 400;
 
 /// The number of calls of the fuzzing script for each algorithm.
 fn calls() -> u32 {
-    full_or(400, 12)
+    full_or(100, 12)
 }
 
 /// The counts of a fuzzing script.
