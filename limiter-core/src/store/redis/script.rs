@@ -1,5 +1,7 @@
 //! The Lua scripts: their sources, the commands that call them, and their replies.
 
+use std::borrow::Cow;
+
 use crate::clock::Clock;
 
 pub(crate) mod action;
@@ -82,14 +84,42 @@ const BLOCKS: &str = concat!(
     include_str!("script/lua/blocks.lua"),
 );
 
-/// The script of both about counts that share hashes. What is inside of it calls the `redis` of its first part.
+/// The script of both about counts that share hashes. What is inside of it calls the `redis` of `packed.lua`. At
+/// [`PACKED_SIMPLE`] it has the part that decides most calls.
 const PACKED: &str = concat!(
     include_str!("script/lua/clock.lua"),
+    include_str!("script/lua/packed_sweep.lua"),
+    include_str!("script/lua/packed_simple.lua"),
     include_str!("script/lua/packed.lua"),
     modules!(),
     batch_and_decide!(),
     include_str!("script/lua/packed_end.lua"),
 );
+
+/// The line of the script of packed counts that `sliding_simple.lua` replaces.
+const PACKED_SIMPLE: &str = "  -- sliding_simple.lua\n";
+
+/// The texts of `sliding_simple.lua` that are others for packed counts: the read of a value, and each of its newest stamp. A
+/// write that changes a long value in place stays: it fails, and `packed.lua` decides.
+const PACKED_TEXTS: [(&str, &str); 2] = [
+    ("call('GET', key)\n", "call('HGET', key, words[7 + index])\n    local old_stamp\n"),
+    ("stamp = base + newest * unit\n", "stamp = base + newest * unit\n      old_stamp = stamp\n"),
+];
+/// The first text of the lines that write a whole value, and the last one.
+const PACKED_WRITE: [&str; 2] = ["        if new_ttl ~= ttl then\n", "granted = stored and stored.ok and 1\n"];
+
+/// Returns `sliding_simple.lua` for packed counts.
+fn packed_simple() -> String {
+    let mut simple = include_str!("script/lua/sliding_simple.lua").to_owned();
+    for (text, replacement) in PACKED_TEXTS {
+        simple = simple.replace(text, replacement);
+    }
+    let [first, last] = PACKED_WRITE;
+    if let (Some(start), Some(end)) = (simple.find(first), simple.find(last)) {
+        simple.replace_range(start..end + last.len(), include_str!("script/lua/packed_write.lua"));
+    }
+    simple
+}
 
 /// The script that a command calls.
 #[derive(Clone, Copy, Debug)]
@@ -112,14 +142,15 @@ pub(crate) const PROGRAMS: usize = 5;
 impl Program {
     pub(crate) const ALL: [Self; PROGRAMS] = [Self::Decide, Self::Batch, Self::Slots, Self::Blocks, Self::Packed];
 
-    const fn source(self) -> &'static str {
-        match self {
+    fn source(self) -> Cow<'static, str> {
+        let source = match self {
             Self::Decide => DECIDE,
             Self::Batch => BATCH,
             Self::Blocks => BLOCKS,
-            Self::Packed => PACKED,
+            Self::Packed => return PACKED.replacen(PACKED_SIMPLE, &packed_simple(), 1).into(),
             Self::Slots => concat!(include_str!("script/lua/clock.lua"), include_str!("script/lua/slots.lua")),
-        }
+        };
+        source.into()
     }
 }
 
@@ -128,13 +159,27 @@ impl Program {
 const SERVER_TIME: &str = "redis.call('TIME')";
 /// The expression that replaces it for a limiter with a clock of its own: seconds and microseconds, as TIME gives them.
 #[cfg(feature = "test-util")]
-const GIVEN_TIME: &str = "{ ARGV[#ARGV - 1], ARGV[#ARGV] }";
+const GIVEN_TIME: &str = "{ table.remove(ARGV, #ARGV - 1), table.remove(ARGV) }";
 
 /// The source of each program, in the order of [`Program::ALL`].
 pub(crate) fn sources(clock: &Clock) -> [String; PROGRAMS] {
     Program::ALL.map(|program| match clock {
-        Clock::System => program.source().to_owned(),
+        Clock::System => program.source().into_owned(),
         #[cfg(feature = "test-util")]
         Clock::Manual(_) => program.source().replace(SERVER_TIME, GIVEN_TIME),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simple_decisions_about_packed_counts_read_and_write_fields_alone() {
+        let simple = packed_simple();
+        let count = |text: &str| simple.matches(text).count();
+        assert_eq!([count("call('HGET'"), count("call('HSET'"), count("old_stamp = stamp\n")], [1, 1, 2]);
+        assert_eq!([count("call('GET'"), count("call('SET'")], [0, 0]);
+        assert!(!Program::Packed.source().contains(PACKED_SIMPLE));
+    }
 }

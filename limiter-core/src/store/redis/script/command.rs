@@ -347,7 +347,7 @@ impl Command {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha);
         if let CommandBody::Packed { packed, .. } = &self.body {
-            packed.push_to(&mut command, &self.keys, declared);
+            packed.push_keys(&mut command, &self.keys, declared);
         } else {
             command.arg(self.keys.len());
             for key in &self.keys {
@@ -367,6 +367,9 @@ impl Command {
             CommandBody::Batch(entries) => push_batch(entries, &mut command, || *server_millis),
             CommandBody::Slots(arguments) => arguments.push_to(&mut command),
             CommandBody::Blocks { .. } | CommandBody::Packed { .. } => {} // Neither is around another.
+        }
+        if let CommandBody::Packed { packed, .. } = &self.body {
+            packed.push_description(&mut command, self.keys.len(), declared);
         }
         match clock {
             Clock::System => {}

@@ -4,7 +4,7 @@ use redis::Cmd;
 
 use crate::limit::PackedBuckets;
 use crate::store::redis::naming::RedisKey;
-use crate::store::redis::packed::{DeclaredCounts, FIELD_BYTES, PackedPlace};
+use crate::store::redis::packed::{DeclaredCounts, PackedPlace};
 
 /// The packed counts of a decision's requests, or of a batch's entries.
 #[derive(Debug)]
@@ -44,34 +44,50 @@ impl PackedArguments {
         Some(Self { is_batch, counts })
     }
 
-    /// Adds the keys of a call, each hash in place of its counts' own keys, and the description of the counts.
-    pub(super) fn push_to(&self, command: &mut Cmd, keys: &[RedisKey], declared: &DeclaredCounts) {
-        let mut described = vec![if self.is_batch { b'b' } else { b'd' }, declared.is_slot_moving().into(), 0, 0];
-        let is_declared = |count: &&DescribedCount| declared.contains(count.index, count.is_declared);
-        let mut own = Vec::new();
-        for count in self.counts.iter().filter(is_declared) {
-            own.push(&*count.place.own);
-            described.extend(u16::try_from(count.index).unwrap_or(u16::MAX).to_be_bytes());
-        }
-        described[2..4].copy_from_slice(&u16::try_from(own.len()).unwrap_or(u16::MAX).to_be_bytes());
+    /// Adds the keys of a call, each hash in place of its counts' own keys.
+    pub(super) fn push_keys(&self, command: &mut Cmd, keys: &[RedisKey], declared: &DeclaredCounts) {
+        let own = self.declared(declared);
         command.arg(keys.len() + own.len());
         let mut packed = self.counts.iter().peekable();
         for (index, key) in keys.iter().enumerate() {
             match packed.next_if(|count| count.index == index) {
-                Some(count) => {
-                    described.extend(count.place.field);
-                    command.arg(&*count.place.hash)
-                }
-                None => {
-                    described.extend([0; FIELD_BYTES]);
-                    command.arg(&*key.name)
-                }
+                Some(count) => command.arg(&*count.place.hash),
+                None => command.arg(&*key.name),
             };
         }
-        for key in own {
-            command.arg(key);
+        for count in own {
+            command.arg(&*count.place.own);
         }
+    }
+
+    /// Adds the description of the counts, which follows the other arguments.
+    pub(super) fn push_description(&self, command: &mut Cmd, keys: usize, declared: &DeclaredCounts) {
+        let mut packed = self.counts.iter().peekable();
+        for index in 0..keys {
+            match packed.next_if(|count| count.index == index) {
+                Some(count) => command.arg(&count.place.field[..]),
+                None => command.arg(""),
+            };
+        }
+        let own = self.declared(declared);
+        let letter = match (self.is_batch, declared.is_slot_moving()) {
+            (true, false) if own.is_empty() => return,
+            (true, false) => b'b',
+            (true, true) => b'B',
+            (false, false) => b'd',
+            (false, true) => b'D',
+        };
+        let number = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
+        let mut described = vec![letter];
+        described.extend(number(own.len()));
+        described.extend(own.iter().flat_map(|count| number(count.index)));
         command.arg(described);
+    }
+
+    /// The counts that are declared.
+    fn declared(&self, declared: &DeclaredCounts) -> Vec<&DescribedCount> {
+        let is_declared = |count: &&DescribedCount| declared.contains(count.index, count.is_declared);
+        self.counts.iter().filter(is_declared).collect()
     }
 
     /// Returns whether a call about these keys uses several, if no count has moved out.

@@ -26,13 +26,29 @@ struct Seen {
     stayed: i64,
 }
 
-fn run(algorithm: &str, sweeps: bool) -> Seen {
+/// The writes that sweep their hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SweepingWrites {
+    None,
+    All,
+    /// Those of simple decisions.
+    Simple,
+}
+
+fn run(algorithm: &str, sweeping: SweepingWrites) -> Seen {
     let server = RedisServer::start();
     let programs = [("decide", Program::Decide), ("batch", Program::Batch), ("packed", Program::Packed)];
     let mut source = with_named_programs(programs, include_str!("packed.lua"));
-    let sweep_rate = ("= 4, 64, 128, 2, 500", if sweeps { "= 4, 1, 128, 9, 500" } else { "= 4, 1, 128, 0, 500" });
-    assert!(source.contains(sweep_rate.0), "the rate of sweeps is in the script");
-    source = source.replace(sweep_rate.0, sweep_rate.1);
+    let sweeps = sweeping != SweepingWrites::None;
+    let of_others = "    sweep(hashes[field]";
+    let replaced = [
+        ("= 64, 1024, 2\n", if sweeps { "= 1, 1, 9\n" } else { "= 1, 1, 0\n" }),
+        (of_others, if sweeping == SweepingWrites::Simple { "    tostring(hashes[field]" } else { of_others }),
+    ];
+    for (text, replacement) in replaced {
+        assert!(source.contains(text), "the sweeps of the script: {text}");
+        source = source.replace(text, replacement);
+    }
     let mut seen = Seen::default();
     for seed in 1..=calls() {
         let keys: Vec<_> = (0..2 + 2 * COUNTS).map(|_| unique("packed")).collect();
@@ -63,7 +79,7 @@ fn run(algorithm: &str, sweeps: bool) -> Seen {
 #[test]
 fn packed_counts_are_those_of_keys_of_their_own() {
     for algorithm in ALGORITHMS {
-        let seen = run(algorithm, false);
+        let seen = run(algorithm, SweepingWrites::None);
         let few = i64::from(ROUNDS * calls()) / 200;
         assert!(seen.foreign > 0, "{algorithm}: {seen:?}");
         let is_log = algorithm == "sliding_window";
@@ -74,8 +90,14 @@ fn packed_counts_are_those_of_keys_of_their_own() {
 #[test]
 fn a_sweep_deletes_nothing_that_counts() {
     for algorithm in ALGORITHMS {
-        let seen = run(algorithm, true);
+        let seen = run(algorithm, SweepingWrites::All);
         assert!(seen.swept > 100, "{algorithm}: {seen:?}");
         assert_eq!(seen.stayed, 0, "{algorithm}: no slot moves");
     }
+}
+
+#[test]
+fn simple_decisions_sweep_too() {
+    let seen = run("sliding_window", SweepingWrites::Simple);
+    assert!(seen.swept > 20, "{seen:?}");
 }

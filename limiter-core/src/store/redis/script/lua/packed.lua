@@ -7,22 +7,30 @@
 --
 -- KEYS     those of the decision or the batch inside, with the hash in place of each packed count's key; then the own key
 --          of each declared count
--- ARGV[1]  'd' for a decision or 'b' for a batch, 1 if a count that grows stays in its hash (1), the number of declared
---          counts (2, big-endian) and the index of each one's request or entry, from 0 (2). Then for each request or entry
---          the name of its field (16), zeros for one that is not packed. In a batch all are
--- then the arguments of the decision or the batch
+-- ARGV     of the decision or the batch. Then for each request or entry the name of its field (16), empty for one that is not
+--          packed; in a batch all are. Then, except for a batch without declared counts: 'd' for a decision or 'b' for a
+--          batch, or 'D' or 'B' if a count that grows stays in its hash (1), the number of declared counts (2, big-endian)
+--          and the index of each one's request or entry, from 0 (2)
 --
 -- Reply    as without hashes. Or MOVEDOUT and indices: these counts have moved out, or have to, and are not declared.
---          Nothing has changed then, and the caller sends the call again with their own keys
+--          No count has changed then, and the caller sends the call again with their own keys
 -- A marker 0 (1), and the ms from which the own key has expired (6)
 -- Clock    the server's, by TIME
--- Expiry   of a hash: no sooner than its last count and its last marker, which a key would set in the same command. It is
---          compared after the values are written, by the same script, and set if it is too soon
+-- Expiry   of a hash: the end of a quarter of the window, counted from 1970, in which its last count and its last marker
+--          expire, and half a second. A key would set its own in the same command; here it is compared after the value is
+--          written, by the same script, and set if it is too soon. Nothing makes it sooner. So it is not compared if the
+--          value before expires in the same quarter
 -- Atomic   because a script is. Nothing is written before it is clear that all of it fits
-local FIELD_BYTES, MAX_FIELD_BYTES, LEASED_VERSION, MARKER_BYTES = 16, 63, 6, 7
-local described = table.remove(ARGV, 1)
+local MAX_FIELD_BYTES, LEASED_VERSION, MARKER_BYTES = 63, 6, 7
 local server, error_reply, byte = redis, redis.error_reply, string.byte
-local is_batch, has_to_stay = byte(described) == 98, byte(described, 2) == 1
+local fields_end, letter, described = #ARGV, 'b', ARGV[#ARGV]
+-- No field has an odd length.
+if #described % 2 == 1 then
+  fields_end, letter = fields_end - 1, string.sub(described, 1, 1)
+else
+  described = 'b\0\0'
+end
+local is_batch, has_to_stay = letter == 'b' or letter == 'B', letter == 'B' or letter == 'D'
 
 -- By the names of fields: the hash, the value now or false, and the index of the first request or entry, from 0.
 local hashes, values, indices = {}, {}, {}
@@ -30,21 +38,20 @@ local hashes, values, indices = {}, {}, {}
 -- of another type.
 local owns, markers, failures = nil, nil, nil
 do
-  local fields, declared = #KEYS, struct.unpack('>I2', described, 3)
+  local fields, declared = #KEYS, struct.unpack('>I2', described, 2)
   if declared > 0 then
     owns, fields = {}, fields - declared
     for number = 1, declared do
-      owns[struct.unpack('>I2', described, 3 + 2 * number)] = KEYS[fields + number]
+      owns[struct.unpack('>I2', described, 2 + 2 * number)] = KEYS[fields + number]
     end
     for at = #KEYS, fields + 1, -1 do
       KEYS[at] = nil
     end
   end
-  local call, sub, moved, at = server.pcall, string.sub, nil, 5 + 2 * declared
-  for index = 1, (#described - at + 1) / FIELD_BYTES do
-    local field, hash = sub(described, at, at + FIELD_BYTES - 1), KEYS[index]
-    at = at + FIELD_BYTES
-    if values[field] == nil and field ~= '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' then
+  local call, moved = server.pcall, nil
+  for index = 1, fields do
+    local field, hash = ARGV[fields_end - fields + index], KEYS[index]
+    if values[field] == nil and field ~= '' then
       local value = call('HGET', hash, field)
       hashes[field], indices[field] = hash, index - 1
       local own = owns and owns[index - 1]

@@ -10,9 +10,9 @@ if type(reply) == 'table' and reply.err or #changed == 0 then
   return reply
 end
 
--- A hash lives longer than it must, by this part of the time, so that most writes set no expiry.
-local MARGIN, WRITES, SWEPT_FIELDS, MAX_SWEEPS, SLACK_MS = 4, 64, 128, 2, 500
-local call, unpack_bytes, pack_bytes = server.pcall, struct.unpack, struct.pack
+-- A marker is in force longer than it must be, by this part of the time, so that most writes need no other.
+local MARGIN, SLACK_MS = 4, 500
+local call, pack_bytes = server.pcall, struct.pack
 
 -- A count that does not fit moves out. If its key is not declared, nothing is written.
 if outs then
@@ -76,10 +76,14 @@ for number, field in ipairs(changed) do
   if value then
     stored = call('HSET', hash, field, value)
     if ttl and type(stored) ~= 'table' then
+      -- The expiry of packed_write.lua, which relies on it.
+      local window = ARGV[terms_at(indices[field]) + 1]
+      local due, quarter = now_floor + ttl, (window - window % 4) / 4 + 1
+      due = due - due % quarter + quarter - now_floor
       stored = call('PTTL', hash)
-      if type(stored) ~= 'table' and stored < tonumber(ttl) then
+      if type(stored) ~= 'table' and stored < due then
         -- The server would format a number as a decimal fraction.
-        stored = call('PEXPIRE', hash, string.format('%d', ttl + math.floor(ttl / MARGIN)))
+        stored = call('PEXPIRE', hash, string.format('%d', due + SLACK_MS))
       end
     end
   elseif not is_out and (before[field] or markers and markers[field]) then
@@ -138,50 +142,13 @@ if failure then
   return failed
 end
 
--- Dead counts go when they are written, and by the sweeps of one write in 64. What cannot be read stays.
 local sweeps = 0
 for _, field in ipairs(changed) do
-  if (now_micros + byte(field)) % WRITES == 0 and sweeps < MAX_SWEEPS then
+  local rate = (before[field] or markers and markers[field]) and WRITES or ADDS
+  if (now_micros + byte(field)) % rate == 0 and sweeps < MAX_SWEEPS then
     sweeps = sweeps + 1
-    local index, hash, dead, unit = indices[field], hashes[field], {}, 1
-    local at = terms_at(index)
-    local algorithm, window = ARGV[at], tonumber(ARGV[at + 1])
-    while unit * 16777216 < window do unit = unit * 2 end
-    local found = call('HRANDFIELD', hash, SWEPT_FIELDS, 'WITHVALUES')
-    for at = 1, found.err and 0 or #found, 2 do
-      local value = found[at + 1]
-      local size, expires_at = #value, nil
-      if #found[at] == FIELD_BYTES and size >= MARKER_BYTES then
-        local version, first = unpack_bytes('>BI6', value)
-        if version == 0 and size == MARKER_BYTES then
-          expires_at = first - SLACK_MS
-        elseif algorithm == 'sliding_window' or algorithm == 'leased_window' then
-          if version == 7 and size > 7 and size % 4 == 3 then
-            local offset = 0
-            for run_at = 8, size, 4 do
-              offset = offset + unpack_bytes('>I3', value, run_at)
-            end
-            expires_at = first + offset * unit + window
-          elseif version == 1 and size > 11 and size % 8 == 3 or version == LEASED_VERSION and size > 15 and size % 8 == 7 then
-            expires_at = first + unpack_bytes('>I4', value, size - 7) * unit + window
-          end
-        elseif algorithm == 'fixed_window' and version == 2 and size == 17 then
-          expires_at = first + window
-        elseif algorithm == 'sliding_counter' and version == 3 and size == 21 then
-          expires_at = first + 2 * window
-        elseif algorithm == 'calendar' and version == 1 and size == 23 then
-          local ends = unpack_bytes('>I6', value, 8)
-          expires_at = ends > first and 2 * ends - first
-        end
-      end
-      -- Keys expire so long after their values too.
-      if expires_at and expires_at + SLACK_MS <= now_floor then
-        dead[#dead + 1] = found[at]
-      end
-    end
-    if #dead > 0 then
-      call('HDEL', hash, unpack(dead))
-    end
+    local at = terms_at(indices[field])
+    sweep(hashes[field], ARGV[at], tonumber(ARGV[at + 1]), now_floor)
   end
 end
 return reply
