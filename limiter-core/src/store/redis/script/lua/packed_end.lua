@@ -113,25 +113,31 @@ if failure then
   if not is_batch then
     return failure
   end
-  -- The other entries of a batch keep their replies, as they do if keys cannot be written.
+  -- The other entries of a batch keep their replies, as they do if keys cannot be written. So do those of a count that fails,
+  -- before the first one that takes permits.
   local entries, replies, leases, failed = type(reply) == 'string' and string.sub(reply, 9) or reply[2], {}, {}, { now_micros }
-  local lease_at = 24 * #KEYS
+  local has_failed, lease_at = {}, 24 * #KEYS
   for index, field in ipairs(KEYS) do
-    local has_failed = before[field] ~= nil
-    replies[index] = has_failed and string.rep('\0', 24) or string.sub(entries, 24 * index - 23, 24 * index)
-    if ARGV[terms_at(index - 1)] == 'leased_window' then
-      leases[#leases + 1] = has_failed and string.rep('\0', 16) or string.sub(entries, lease_at + 1, lease_at + 16)
+    local at, entry = terms_at(index - 1), string.sub(entries, 24 * index - 23, 24 * index)
+    local is_leased = ARGV[at] == 'leased_window'
+    if before[field] ~= nil and (is_leased or ARGV[at + 4] ~= '0' and unpack_bytes('>I4', entry) > 0) then
+      has_failed[field] = true
+    end
+    has_failed[index] = has_failed[field]
+    replies[index] = has_failed[field] and string.rep('\0', 24) or entry
+    if is_leased then
+      leases[#leases + 1] = has_failed[field] and string.rep('\0', 16) or string.sub(entries, lease_at + 1, lease_at + 16)
       lease_at = lease_at + 16
     end
   end
   failed[2] = table.concat(replies) .. table.concat(leases)
-  for index, field in ipairs(KEYS) do
-    if before[field] ~= nil then
+  for index = 1, #KEYS do
+    if has_failed[index] then
       failed[#failed + 1], failed[#failed + 2] = index - 1, failure
     end
   end
   for at = 3, type(reply) == 'table' and #reply or 0, 2 do
-    if before[KEYS[reply[at] + 1]] == nil then
+    if not has_failed[reply[at] + 1] then
       failed[#failed + 1], failed[#failed + 2] = reply[at], reply[at + 1]
     end
   end
