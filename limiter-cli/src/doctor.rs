@@ -22,6 +22,7 @@ mod memory;
 mod node;
 mod notices;
 mod operator;
+mod packed;
 mod permissions;
 mod persistence;
 mod probe;
@@ -101,6 +102,8 @@ async fn run_all(arguments: &DoctorArguments, connection: &Connection) -> Result
         None => Finding::no_connection(),
     };
     results.push(("rules", rules));
+    let has_packed_rules = rules::are_packed(connection).await;
+    results.push(("packed", packed::check(&servers, connection.prefix(), has_packed_rules).await));
     results.push(("heartbeats", heartbeats::check(&servers, connection.prefix()).await));
     results.push(("activity", activity::check(&servers, connection.prefix()).await));
     results.push(("notices", notices::check(&servers, connection.prefix()).await));

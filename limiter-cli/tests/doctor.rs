@@ -12,7 +12,7 @@ mod permissions;
 #[path = "doctor/servers.rs"]
 mod servers;
 
-const CHECKS: [&str; 15] = [
+const CHECKS: [&str; 16] = [
     "connect",
     "version",
     "scripts",
@@ -25,6 +25,7 @@ const CHECKS: [&str; 15] = [
     "cluster",
     "sentinel",
     "rules",
+    "packed",
     "heartbeats",
     "activity",
     "notices",

@@ -7,7 +7,7 @@ use limiter_testkit::{Cluster, RedisServer, slot_of};
 use rate_limited::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Layout, Limit, Limiter, OnError};
 
 use crate::deadlines::once_connected;
-use crate::support::{key, limit};
+use crate::support::{key, unpacked_limit as limit};
 
 const OPERATIONS_PAGE: &str = include_str!("../../docs/operations.md");
 const ALL_ALGORITHMS: [Algorithm; 5] = [

@@ -15,7 +15,7 @@ use tokio::time::{interval, sleep};
 use crate::acl::documented_rules;
 use crate::child_process;
 use crate::deadlines::{eventually, once_connected};
-use crate::support::{LONG_DEADLINE, key, limit};
+use crate::support::{LONG_DEADLINE, key, unpacked_limit as limit};
 
 /// The time between two entries in these tests.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use limiter_testkit::RedisServer;
 use rate_limited::{Allowed, Block, Decision, Denied, Key, Limiter, ManualClock, Mode, Rule, RuleSet, rate_limited};
 
-use crate::support::{LONG_DEADLINE, Subject, builder_for, key, limit, on_every_store};
+use crate::support::{LONG_DEADLINE, Subject, builder_for, key, on_every_store, unpacked_limit as limit};
 
 on_every_store! {
     the_first_denial_blocks_the_key_until_the_end,

@@ -33,7 +33,7 @@ pub(crate) fn key_per_master(cluster: &Cluster) -> Vec<Key> {
 }
 
 /// Returns names of keys in slot `slot`.
-fn names_in(slot: u16) -> impl Iterator<Item = String> {
+pub(crate) fn names_in(slot: u16) -> impl Iterator<Item = String> {
     (0..).map(|number| format!("s{number}")).filter(move |name| slot_of(name.as_bytes()) == slot)
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{Barrier, Notify};
 use tokio::task::JoinSet;
 
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, builder_for, key, limit, with_every_limiter};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit, unpacked_limit, with_every_limiter};
 
 mod faults;
 mod processes;
@@ -326,7 +326,7 @@ async fn an_annotated_call_holds_its_slot_until_it_ends(limiter: Limiter) {
     assert!(task.await.is_err());
     let blocking = limiter.clone();
     let returned = tokio::task::spawn_blocking(move || [(); 5].map(|()| with_permit(&blocking).expect("a free slot")));
-    assert_eq!(returned.await.expect("no panic"), [limit("1000/1h"); 5]);
+    assert_eq!(returned.await.expect("no panic"), [unpacked_limit("1000/1h"); 5]);
     second.0.end.notify_one();
     assert!(second.1.await.expect("no panic"));
 }

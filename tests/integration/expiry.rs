@@ -6,7 +6,7 @@ use limiter_testkit::RedisServer;
 use rate_limited::{ErrorKind, Key, Limiter, ManualClock};
 
 use crate::deadlines::eventually;
-use crate::support::{builder_for, key, limit};
+use crate::support::{builder_for, key, unpacked_limit as limit};
 
 async fn new_server() -> (RedisServer, Limiter) {
     let server = RedisServer::start();

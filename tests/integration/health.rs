@@ -13,7 +13,7 @@ use rate_limited::{Builder, ErrorKind, HealthState, Limiter, OnError, Source};
 use crate::acl::documented_rules;
 use crate::deadlines::{DEADLINE, WAIT_TIMEOUT, eventually};
 use crate::fake_server::{FakeServer, ScriptReply};
-use crate::support::{LONG_DEADLINE, builder_for, key, limit, tcp_address};
+use crate::support::{LONG_DEADLINE, builder_for, key, tcp_address, unpacked_limit as limit};
 
 pub(crate) mod log;
 

@@ -3,7 +3,7 @@
 use limiter_testkit::RedisServer;
 use rate_limited::{Key, Limiter, rate_limited};
 
-use crate::support::{builder_for, limit};
+use crate::support::{builder_for, unpacked_limit as limit};
 
 mod encoded;
 mod exposed;

@@ -11,9 +11,10 @@ use rate_limited::{
 
 use crate::cluster;
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, key, limit, poll_once, wait_until_quick, wait_until_received};
+use crate::support::{LONG_DEADLINE, key, limit, poll_once, unpacked_limit, wait_until_quick, wait_until_received};
 
 mod faults;
+mod packed;
 
 /// Limiters on one server, as in several processes, by one clock.
 struct Fleet {
@@ -113,10 +114,14 @@ async fn most_calls_of_a_busy_key_need_no_script_call() {
 
 #[tokio::test]
 async fn several_processes_together_are_allowed_the_limit_exactly() {
+    assert_exact_together(limit("10000/10m")).await;
+}
+
+/// Checks that two limiters with leases and one without are allowed a limit exactly. No permit of it expires meanwhile.
+async fn assert_exact_together(limit: Limit) {
     let fleet = Fleet::new();
     let (one, other, plain) = (fleet.leasing().await, fleet.leasing().await, fleet.plain().await);
-    // No permit expires in this test.
-    let (key, limit) = (key("a"), limit("10000/10m"));
+    let key = key("a");
     let (total, leased) = (AtomicU32::new(0), AtomicU32::new(0));
     let call_each = async || {
         for limiter in [&one, &other, &plain] {
@@ -372,7 +377,8 @@ async fn a_lease_that_arrives_after_its_end_is_not_used() {
 #[tokio::test]
 async fn a_log_with_leases_becomes_an_ordinary_one_when_nothing_in_it_is_live() {
     let fleet = Fleet::new();
-    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    let (limiter, plain, key) = (fleet.leasing().await, fleet.plain().await, key("a"));
+    let limit = unpacked_limit("10000/1s");
     let version = || {
         let name = limiter.store_key(&key, &limit).expect("a name");
         fleet.server.command(&["GET", &name]).bytes().first().copied()

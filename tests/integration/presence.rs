@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::acl::documented_rules;
 use crate::child_process;
 use crate::deadlines::{eventually, once_connected};
-use crate::support::{LONG_DEADLINE, key, limit};
+use crate::support::{LONG_DEADLINE, key, limit, unpacked_limit};
 
 /// The interval of heartbeats in these tests. An instance without one ends after three of them.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -354,7 +354,7 @@ async fn a_refusal_ends_the_heartbeats_of_a_connection_and_no_call_fails() {
     let refused = refusals(&server);
     sleep(10 * INTERVAL).await;
     assert_eq!(refusals(&server), refused, "it is not tried again");
-    assert!(limiter.check(&key("a"), &limit("5/1h")).await.expect("decides").is_allowed());
+    assert!(limiter.check(&key("a"), &unpacked_limit("5/1h")).await.expect("decides").is_allowed());
     assert_eq!(limiter.health().state, HealthState::Up);
     // A connection with other permissions is another chance.
     rules.extend(documented_rules("live"));

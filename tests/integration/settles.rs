@@ -10,7 +10,7 @@ use rate_limited::{
 };
 
 use crate::cluster;
-use crate::support::{Subject, builder_for, key, limit};
+use crate::support::{Subject, builder_for, key, limit, unpacked_limit};
 
 mod outages;
 
@@ -412,7 +412,7 @@ async fn a_function_that_settles_nothing_is_not_postpaid() {
         let mut remaining = Vec::new();
         for _ in 0..2 {
             both(limiter).await.expect("allowed");
-            remaining.push(left(limiter, &Key::new("both"), &limit("3/10s")).await);
+            remaining.push(left(limiter, &Key::new("both"), &unpacked_limit("3/10s")).await);
         }
         assert_eq!(remaining, [2, 1], "nothing settles `calls`");
     }
@@ -475,7 +475,8 @@ fn a_flush_waits_for_settlements_in_the_background() {
         assert!(!flush.is_finished(), "no settlement is done");
         server.resume();
     });
-    let remaining = limiter.peek_blocking(&Key::new("").part("a"), &limit("1000/1h")).expect("a decision").remaining();
+    let limit = unpacked_limit("1000/1h");
+    let remaining = limiter.peek_blocking(&Key::new("").part("a"), &limit).expect("a decision").remaining();
     assert_eq!(remaining, 980);
 }
 
@@ -487,7 +488,7 @@ async fn a_settlement_in_the_background_is_not_lost() {
         Ok(budget)
     }
     for limiter in [&builder_for(RedisServer::shared()).build().expect("valid"), &Limiter::memory()] {
-        let (id, limit) = ("a", limit("20/10s"));
+        let (id, limit) = ("a", unpacked_limit("20/10s"));
         let budget = stream(limiter, id).await.expect("allowed");
         assert_eq!(budget.remaining(), 15);
         budget.settle_in_background(9);

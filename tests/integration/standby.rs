@@ -134,12 +134,12 @@ async fn refund_of_a_lost_permit_frees_no_other_permit() {
     let raw = |server: &RedisServer, command: &[&[u8]]| {
         server.client().expect("a connection").call(command).expect("an answer")
     };
-    let replicated = raw(&fixture.server, &[b"GET", &count]).bytes();
+    let replicated = raw(&fixture.server, &[b"DUMP", &count]).bytes();
     fixture.advance_secs(1);
     let Decision::Allowed(lost) = check(&limiter).await else { panic!("a permit is free") };
     assert_eq!(lost.source(), Source::Store);
     fixture.restart_empty(&[&limiter]).await;
-    raw(&fixture.server, &[b"SET", &count, &replicated, b"PX", b"600000"]);
+    raw(&fixture.server, &[b"RESTORE", &count, b"600000", &replicated]);
     fixture.advance_secs(5);
     assert!(check(&limiter).await.is_allowed());
     limiter.refund(&lost).await.expect("refunded where it is counted");

@@ -150,7 +150,7 @@ pub(crate) async fn wait_until_quick(limiter: &Limiter) {
     const QUICK: Duration = Duration::from_millis(5);
     eventually("quick", || async {
         let started = Instant::now();
-        limiter.peek(&key("quick"), &limit("1/1h")).await.is_ok() && started.elapsed() < QUICK
+        limiter.peek(&key("quick"), &unpacked_limit("1/1h")).await.is_ok() && started.elapsed() < QUICK
     })
     .await;
 }
@@ -160,7 +160,7 @@ pub(crate) async fn wait_until_quick(limiter: &Limiter) {
 /// The thread receives calls in order, and a peek does not wait in the queue. So once the server has run a peek, the
 /// earlier calls have been received. `calls` is the number of script calls that the server runs before the peek.
 pub(crate) async fn wait_until_received(limiter: &Limiter, server: &RedisServer, calls: u64) {
-    let (key, limit) = (key("received"), limit("1/1h"));
+    let (key, limit) = (key("received"), unpacked_limit("1/1h"));
     let peek = poll_once(vec![Box::pin(limiter.peek(&key, &limit))]).await;
     eventually("received", async || server.script_calls() > calls).await;
     drop(peek);
@@ -175,11 +175,22 @@ pub(crate) fn tcp_address(server: &RedisServer) -> SocketAddr {
 }
 
 pub(crate) fn limit(text: &str) -> Limit {
-    let limit: Limit = text.parse().expect("a limit");
+    let limit = unpacked_limit(text);
     match packed_buckets() {
         Some(buckets) => limit.packed_into(buckets),
         None => limit,
     }
+}
+
+/// Returns a limit whose counts have keys of their own whatever the environment demands: for tests that read or write these
+/// keys, whose users may use no hash, whose rules have a block, or that count with an annotated function.
+pub(crate) fn unpacked_limit(text: &str) -> Limit {
+    text.parse().expect("a limit")
+}
+
+/// Returns the longest time to live of a key, if a count's own key would live so many milliseconds: a hash lives longer.
+pub(crate) fn longest_ttl(millis: i64) -> i64 {
+    packed_buckets().map_or(millis, |_| millis + millis / 4 + 1_500)
 }
 
 /// The number of hashes that all counts share where they can, if the environment demands that: any test of the promises runs

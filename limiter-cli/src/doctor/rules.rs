@@ -10,6 +10,12 @@ pub(super) async fn are_published(limiter: Option<&Limiter>) -> Option<bool> {
     SharedRules::new(limiter?).read().await.ok().map(|published| published.version > 0)
 }
 
+/// Returns whether a shared rule is packed. False if there are none that the user may read.
+pub(super) async fn are_packed(connection: &Connection) -> bool {
+    let follower = connection.builder().shared_rules().connect().await;
+    follower.is_ok_and(|follower| follower.rules().iter().any(|rule| rule.packed().is_some()))
+}
+
 /// Reads the shared rules as a process does that follows them, with the permissions of such a process.
 pub(super) async fn check(limiter: &Limiter, connection: &Connection) -> Finding {
     let follower = match connection.builder().shared_rules().connect().await {

@@ -109,6 +109,39 @@ fn a_database_needs_select() {
 }
 
 #[test]
+fn packed_rules_need_permissions_for_hashes() {
+    let server = server();
+    let all = documented_rules("packed");
+    set_rules(&server, &all);
+    doctor(&server.url()).assert("packed", "ok", "a limiter of this user may have packed rules", "");
+    let of_calls = documented_rules("limiter");
+    for rule in all.iter().filter(|rule| !of_calls.contains(rule)) {
+        set_rules(&server, &without(&all, rule));
+        let findings = doctor(&server.url());
+        findings.assert_fails_only(&[]);
+        let (status, outcome) = match *rule {
+            "+hrandfield" => ("warn", "dead counts of packed rules stay with their hash"),
+            _ => ("unknown", "calls of packed rules fail"),
+        };
+        let missing = format!("the user lacks {rule}: {outcome}");
+        findings.assert(
+            "packed",
+            status,
+            &missing,
+            &format!("with packed rules, on each server: `ACL SETUSER app {rule}`"),
+        );
+    }
+    // A shared rule is packed, so its calls do fail.
+    let rules = [&of_calls[..], &documented_rules("rules")].concat();
+    set_rules(&server, &rules);
+    server.command(&["SET", "rl-rules:{rules}:version", &format!("1 {}", "0".repeat(40))]);
+    server.command(&["SET", "rl-rules:{rules}:toml", "[rules.a]\nlimit = '5/s'\npacked = 16384\n"]);
+    let missing = "the user lacks ~rl#* +hget +hset +hdel +pttl +hrandfield: calls of packed rules fail";
+    doctor(&server.url()).assert("packed", "fail", missing, "ACL SETUSER app ~rl#* +hget");
+    assert!(!server.all_keys().iter().any(|key| key.contains('#')), "nothing is written");
+}
+
+#[test]
 fn limiters_need_permissions_for_heartbeats() {
     let server = server();
     let (needed, heartbeats) = (documented_rules("limiter"), documented_rules("live"));

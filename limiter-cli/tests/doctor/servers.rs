@@ -66,7 +66,7 @@ fn the_table_is_aligned_and_has_no_colours_in_a_pipe() {
     let eviction = lines.iter().position(|line| line.starts_with("eviction     fail     ")).expect("the check");
     let fix = " ".repeat(22) + "fix: set `maxmemory-policy noeviction`, or use a dedicated Redis";
     assert_eq!(lines[eviction + 1], fix, "{table}");
-    assert!(lines.last().is_some_and(|line| line.starts_with("15 checks: ") && line.ends_with(" unknown")), "{table}");
+    assert!(lines.last().is_some_and(|line| line.starts_with("16 checks: ") && line.ends_with(" unknown")), "{table}");
     assert!(!table.contains('\u{1b}'), "{table:?}");
     assert_eq!((output.status.code(), &output.stderr[..]), (Some(3), &b""[..]));
 

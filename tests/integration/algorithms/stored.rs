@@ -4,12 +4,16 @@ use std::time::{Duration, Instant};
 
 use limiter_testkit::RedisServer;
 use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
-use rate_limited::{ErrorKind, Limiter, OnError};
+use rate_limited::{ErrorKind, Limit, Limiter, OnError};
 use tokio::task::JoinSet;
 
-use super::{ALL_ALGORITHMS, limit_with_algorithm};
+use super::ALL_ALGORITHMS;
 use crate::deadlines::eventually;
-use crate::support::{builder_for, key};
+use crate::support::{builder_for, key, unpacked_limit};
+
+fn limit_with_algorithm(text: &str, algorithm: Algorithm) -> Limit {
+    unpacked_limit(text).with_algorithm(algorithm)
+}
 
 async fn new_server() -> (RedisServer, Limiter) {
     let server = RedisServer::start();

@@ -12,7 +12,7 @@ use rate_limited::{Denied, Key, Limiter, ManualClock, Permit, rate_limited};
 
 use crate::deadlines::eventually;
 use crate::settles::left;
-use crate::support::{builder_for, limit};
+use crate::support::{builder_for, unpacked_limit as limit};
 
 #[derive(Debug, PartialEq)]
 enum Problem {

@@ -14,14 +14,14 @@ use crate::support::{builder_for, poll_once};
 async fn decide_singly(fixture: &BatchFixture, specs: &[CallSpec<'_>]) -> Vec<Decision> {
     let mut decisions = Vec::new();
     for spec in specs {
-        decisions.push(fixture.limiter.clone().start_call(*spec).await.expect("a decision"));
+        decisions.push(fixture.start_call(*spec).await.expect("a decision"));
     }
     decisions
 }
 
 #[tokio::test]
 async fn foreign_value_fails_only_the_calls_on_its_key() {
-    let mut fixture = BatchFixture::new().await;
+    let mut fixture = BatchFixture::new().await.unpacked();
     let (list, bytes) = ("rl:{list}10s", "rl:{bytes}10s");
     fixture.server.command(&["RPUSH", list, "x"]);
     fixture.server.command(&["SET", bytes, "17"]);
@@ -50,7 +50,7 @@ async fn foreign_value_fails_only_the_calls_on_its_key() {
 /// The calls before the foreign value are decided once, and those after it as well.
 #[tokio::test]
 async fn foreign_value_fails_only_its_call_in_a_batch_of_one_kind() {
-    let mut fixture = BatchFixture::new().await;
+    let mut fixture = BatchFixture::new().await.unpacked();
     fixture.server.command(&["RPUSH", "rl:{list}10s", "x"]);
     for left in [4, 3] {
         let (results, calls) = fixture.send_batch(&["a", "list", "b"].map(|name| (name, "5/10s", 1))).await;
@@ -114,7 +114,7 @@ async fn replica_fails_only_calls_that_write() {
     fixture.server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     // The calls in flight take no permit, so that they do not fail before the batch.
     let specs = [("full", "5/10s", 1), ("a", "5/10s", 1), ("b", "5/10s", 0), ("c", "5/10s", 1)];
-    let calls = specs.map(|spec| fixture.limiter.clone().start_call(spec)).into();
+    let calls = specs.map(|spec| fixture.start_call(spec)).into();
     let queued = fixture.queue_calls_behind(&[("full", "5/10s", 1); 4], calls).await;
     fixture.release();
     let replica = Some(ErrorKind::ReadOnly);
@@ -128,7 +128,7 @@ async fn permissions_in_the_readme_suffice_for_batches() {
     let line = readme.lines().find(|line| line.contains("**Permissions**")).expect("a line on permissions");
     let rules = format!("~rl:* -@all {}", line.split('`').nth(1).expect("the rules"));
     let server = RedisServer::builder().user_with_rules("app", "secret", &rules).start();
-    let mut fixture = BatchFixture::with_server(server).await;
+    let mut fixture = BatchFixture::with_server(server).await.unpacked();
     let (results, calls) = fixture.send_batch(&["a", "b", "c"].map(|name| (name, "5/10s", 1))).await;
     assert_eq!(calls, 1);
     for decision in results {
@@ -140,7 +140,7 @@ async fn permissions_in_the_readme_suffice_for_batches() {
 #[tokio::test]
 async fn refused_mget_fails_only_the_calls_from_the_foreign_value_on() {
     let server = RedisServer::builder().user_with_rules("app", "secret", "~rl:* +@all -mget").start();
-    let mut fixture = BatchFixture::with_server(server).await;
+    let mut fixture = BatchFixture::with_server(server).await.unpacked();
     fixture.server.command(&["RPUSH", "rl:{list}10s", "x"]);
     let (results, _) = fixture.send_batch(&["a", "b", "list", "c", "d"].map(|name| (name, "5/10s", 1))).await;
     let refused = Some(ErrorKind::Refused);
@@ -155,7 +155,7 @@ async fn refused_mget_fails_only_the_calls_from_the_foreign_value_on() {
 #[tokio::test]
 async fn refused_setrange_grants_no_permit() {
     let server = RedisServer::builder().user_with_rules("app", "secret", "~rl:* +@all -setrange").start();
-    let mut fixture = BatchFixture::with_server(server).await;
+    let mut fixture = BatchFixture::with_server(server).await.unpacked();
     let long = "rl:{long}10s";
     // The log gets long enough to be changed in place by the next call, which is within the same 100 ms.
     for left in (69..100).rev() {
@@ -167,7 +167,7 @@ async fn refused_setrange_grants_no_permit() {
     let before = fixture.server.command(&["DUMP", long]).bytes();
     let specs = ["a", "long", "b"].map(|name| (name, "100/10s", 1));
     let (mut results, _) = fixture.send_batch(&specs).await;
-    results.push(fixture.limiter.clone().start_call(specs[1]).await);
+    results.push(fixture.start_call(specs[1]).await);
     let refused = Some(ErrorKind::Refused);
     assert_eq!(error_kinds(&results), [None, refused, None, refused]);
     assert_eq!(fixture.server.command(&["DUMP", long]).bytes(), before);
@@ -218,7 +218,7 @@ async fn late_batch_replies_grant_no_permit_twice() {
 async fn killed_server_fails_all_queued_calls_at_once() {
     let mut fixture = BatchFixture::new().await;
     let names: Vec<_> = (0..1_500).map(|name| name.to_string()).collect();
-    let calls = names.iter().map(|name| fixture.limiter.clone().start_call((name, "5/10s", 1))).collect();
+    let calls = names.iter().map(|name| fixture.start_call((name, "5/10s", 1))).collect();
     let queued = fixture.queue_calls(calls).await;
     fixture.server.kill();
     let results = queued.results().await;
@@ -244,9 +244,7 @@ async fn batched_admissions_are_mirrored_one_by_one() {
     }
     fixture.server.kill();
     let mut left = 0;
-    while let Decision::Allowed(allowed) =
-        fixture.limiter.clone().start_call(("a", "10/1m", 1)).await.expect("a decision")
-    {
+    while let Decision::Allowed(allowed) = fixture.start_call(("a", "10/1m", 1)).await.expect("a decision") {
         assert_eq!(allowed.source(), Source::Standby);
         left += 1;
     }

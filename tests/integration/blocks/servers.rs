@@ -12,7 +12,7 @@ use super::{SECOND, check_n, login, with_rules};
 use crate::child_process;
 use crate::cluster::key_per_master;
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, Subject, builder_for, key, limit};
+use crate::support::{LONG_DEADLINE, Subject, builder_for, key, unpacked_limit as limit};
 
 /// The permits of an attacker's window, and the block after them.
 const TRIES: usize = 5;

@@ -11,7 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::child_process;
 use crate::deadlines::eventually;
-use crate::support::{builder_for, key, limit};
+use crate::support::{builder_for, key, unpacked_limit as limit};
 
 #[test]
 fn each_server_problem_is_logged_once_until_it_ends() {

@@ -7,7 +7,7 @@ use rate_limited::{Error, ErrorKind, Limiter, OnError};
 use tokio::task::JoinSet;
 
 use crate::deadlines::{DEADLINE, MAX_LATENESS, eventually};
-use crate::support::{builder_for, key, limit};
+use crate::support::{builder_for, key, limit, unpacked_limit};
 
 async fn connect_with_raise(server: &RedisServer) -> Limiter {
     builder_for(server).on_error(OnError::Raise).connect().await.expect("the server is there")
@@ -23,7 +23,7 @@ async fn error_kind(limiter: &Limiter, name: &str) -> Option<ErrorKind> {
 
 #[tokio::test]
 async fn foreign_value_fails_only_its_key_and_stays_unchanged() {
-    let server = RedisServer::shared();
+    let (server, five) = (RedisServer::shared(), unpacked_limit("5/1h"));
     let foreign: [&[&str]; 6] = [
         &["RPUSH", "KEY", "x"],
         &["HSET", "KEY", "field", "x"],
@@ -36,19 +36,22 @@ async fn foreign_value_fails_only_its_key_and_stays_unchanged() {
         let prefix = unique("foreign");
         let limiter =
             builder_for(server).prefix(&prefix).on_error(OnError::Raise).connect().await.expect("it is there");
-        assert_eq!(remaining(&limiter, "a").await.expect("a fresh key"), 4);
+        let remaining = async |name| limiter.check(&key(name), &five).await.map(|decision| decision.remaining());
+        assert_eq!(remaining("a").await.expect("a fresh key"), 4);
         let name = server.keys_with(&prefix).pop().expect("the key of one call");
         server.command(&["DEL", &name]);
         server.command(&command.iter().map(|word| if *word == "KEY" { &*name } else { word }).collect::<Vec<_>>());
         let dump = || server.command(&["DUMP", &name]).bytes();
         let before = dump();
-        assert_eq!(error_kind(&limiter, "a").await, Some(ErrorKind::Protocol), "{command:?}");
-        let peeked = limiter.peek(&key("a"), &limit("5/1h")).await.expect_err("a foreign value");
+        let more = unpacked_limit("100/1h");
+        let refused = limiter.check(&key("a"), &more).await.expect_err("a foreign value");
+        assert_eq!(refused.kind(), ErrorKind::Protocol, "{command:?}");
+        let peeked = limiter.peek(&key("a"), &five).await.expect_err("a foreign value");
         assert_eq!((peeked.kind(), peeked.is_transient()), (ErrorKind::Protocol, false), "{command:?}");
-        assert_eq!(remaining(&limiter, "b").await.expect("another key"), 4, "{command:?}");
+        assert_eq!(remaining("b").await.expect("another key"), 4, "{command:?}");
         assert_eq!((dump(), server.pttl(&name)), (before, -1), "{command:?}");
         server.command(&["DEL", &name]);
-        assert_eq!(remaining(&limiter, "a").await.expect("fixed"), 4, "{command:?}");
+        assert_eq!(remaining("a").await.expect("fixed"), 4, "{command:?}");
     }
 }
 
@@ -127,7 +130,7 @@ async fn missing_permission_is_a_refused_error() {
         let error = match builder_for(&server).on_error(OnError::Raise).connect().await {
             Ok(limiter) => {
                 assert!(connects, "{rules}");
-                limiter.check(&key("a"), &limit("5/1h")).await.expect_err(rules)
+                limiter.check(&key("a"), &unpacked_limit("5/1h")).await.expect_err(rules)
             }
             Err(error) => {
                 assert!(!connects, "{rules}: {error:?}");

@@ -15,7 +15,7 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::child_process;
 use crate::deadlines::eventually;
 use crate::fake_server::{FakeServer, ScriptReply};
-use crate::support::{builder_for, limit};
+use crate::support::{builder_for, unpacked_limit as limit};
 
 const PASSWORD: &str = "pass-s3cret";
 const PART: &str = "part-s3cret";

@@ -5,7 +5,7 @@ use rate_limited::{Algorithm, Key, Layout, Limiter, rate_limited};
 
 use super::nasty_values;
 use crate::algorithms::ALL_ALGORITHMS;
-use crate::support::{LONG_DEADLINE, builder_for, limit};
+use crate::support::{LONG_DEADLINE, builder_for, unpacked_limit as limit};
 
 const SECRET: [u8; 16] = [7; 16];
 

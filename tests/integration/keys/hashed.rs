@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use limiter_testkit::{Cluster, RedisServer};
 use rate_limited::{Algorithm, Decision, ErrorKind, Key, Layout, Limiter, OnError, Rule, Source};
 
-use crate::support::{LONG_DEADLINE, builder_for, key, limit};
+use crate::support::{LONG_DEADLINE, builder_for, key, unpacked_limit as limit};
 
 const SECRET: [u8; 32] = [7; 32];
 

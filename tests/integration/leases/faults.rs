@@ -13,7 +13,7 @@ use rate_limited::{
 use super::{Fleet, allowed, connect_to_all, remaining, use_lease};
 use crate::cluster::key_per_master;
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, key, limit};
+use crate::support::{LONG_DEADLINE, key, limit, unpacked_limit};
 
 /// The longest time of a lease.
 const LEASE_TIME: Duration = Duration::from_millis(50);
@@ -69,7 +69,7 @@ async fn no_call_takes_a_permit_of_a_lease_after_leases_were_turned_off() {
         call().await;
         calls += 1;
     }
-    let (key, limit) = (key("switched"), long_limit());
+    let (key, limit) = (key("switched"), unpacked_limit("20000/1h"));
     limiter.set_rules(RuleSet::new().rule("switched", Rule::new().leases(false))).expect("valid");
     for _ in 0..50 {
         call().await;

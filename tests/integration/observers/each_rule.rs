@@ -7,7 +7,7 @@ use rate_limited::{Decision, Key, Limit, Limiter, Mode, OnError, Rule, RuleSet, 
 
 use super::{Report, Reports};
 use crate::algorithms::ALL_ALGORITHMS;
-use crate::support::{Subject, builder_for, key, limit};
+use crate::support::{Subject, builder_for, key, unpacked_limit as limit};
 
 /// Asserts that the reports are those of an allowed decision: in the order of its requests, each with the values that a
 /// peek sees now. The decision is the report with the least permits left.

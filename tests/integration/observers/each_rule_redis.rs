@@ -8,7 +8,7 @@ use super::each_rule::assert_reports_equal_peeks;
 use super::{Report, Reports};
 use crate::cluster::{key_per_master, name_in};
 use crate::deadlines::{DEADLINE, eventually};
-use crate::support::{builder_for, key, limit};
+use crate::support::{builder_for, key, unpacked_limit as limit};
 
 /// Returns the arguments of the last script call, and the reply to the same arguments.
 fn last_script_call(server: &RedisServer) -> (Vec<String>, Reply) {

@@ -107,37 +107,6 @@ async fn damaged_fields_and_keys_of_other_types_fail_their_calls_alone() {
 }
 
 #[tokio::test]
-async fn eviction_begins_a_count_anew_and_nothing_else() {
-    let server = RedisServer::start();
-    let (limiter, clock) = with_rule(&server, packed(&["30/1h"])).await;
-    let key = key("a");
-    let grow = async || {
-        for _ in 0..18 {
-            assert!(take(&limiter, &key, 1).await.is_some());
-            clock.advance(Duration::from_millis(10));
-        }
-        let (hashes, others) = hashes_and_others(&server);
-        (hashes[0].clone(), others[0].clone())
-    };
-    let (_, own) = grow().await;
-    // The log alone is lost: its marker counts as nothing.
-    server.command(&["DEL", &own]);
-    assert_eq!(take(&limiter, &key, 1).await, Some(29));
-    assert!(hashes_and_others(&server).1.is_empty());
-    limiter.named(RULE).reset(&key, &limit("1/1s")).await.expect("reset");
-    let (hash, own) = grow().await;
-    // The hash alone is lost: the log that has moved out is not read any more, and expires.
-    server.command(&["DEL", &hash]);
-    assert_eq!(take(&limiter, &key, 1).await, Some(29));
-    assert!(server.pttl(&own) > 0);
-    for left in (0..29).rev() {
-        clock.advance(Duration::from_millis(10));
-        assert_eq!(take(&limiter, &key, 1).await, Some(left), "it moves out over the old log");
-    }
-    assert_eq!(take(&limiter, &key, 1).await, None);
-}
-
-#[tokio::test]
 async fn a_full_server_fails_only_calls_that_write() {
     let server = RedisServer::start();
     let (limiter, _) = with_rule(&server, packed(&["5/1h"])).await;
@@ -157,4 +126,24 @@ async fn a_full_server_fails_only_calls_that_write() {
     }
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(take(&limiter, &free, 1).await, Some(4), "no permit was taken");
+}
+
+/// A log of the releases before 7 + 4 bytes a run: 8 bytes each, behind 11.
+#[tokio::test]
+async fn a_value_of_the_old_format_counts() {
+    let server = RedisServer::start();
+    let (limiter, clock) = with_rule(&server, packed(&["5/1h"])).await;
+    let key = key("a");
+    assert_eq!(take(&limiter, &key, 1).await, Some(4));
+    let hash = hash(&server);
+    let field = server.command(&["HKEYS", &hash]).array().remove(0).bytes();
+    let now = u64::try_from(clock.now().as_millis()).expect("a time of this age");
+    let old = [&[1][..], &now.to_be_bytes()[2..], &[0; 4], &[0; 4], &3_u32.to_be_bytes()].concat();
+    let mut client = server.client().expect("connects");
+    client.call(&[&b"HSET"[..], hash.as_bytes(), &field, &old]).expect("set");
+    assert_eq!((take(&limiter, &key, 1).await, take(&limiter, &key, 2).await), (Some(1), None));
+    assert_eq!(hashes_and_others(&server).1, Vec::<String>::new());
+    clock.advance(Duration::from_secs(3601));
+    assert_eq!(take(&limiter, &key, 1).await, Some(4));
+    assert_eq!(client.call(&[b"HGET", hash.as_bytes(), &field]).expect("a value").bytes()[0], 7, "of the new format");
 }

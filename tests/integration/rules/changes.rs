@@ -5,7 +5,7 @@ use std::thread;
 
 use rate_limited::{Algorithm, Denied, ErrorKind, Limiter, ManualClock, Mode, Origin, Rule, RuleSet, rate_limited};
 
-use crate::support::limit;
+use crate::support::unpacked_limit as limit;
 
 #[rate_limited(key = "changing", limit = "1/h")]
 fn changing() -> Result<(), Denied> {

@@ -9,7 +9,7 @@ use rate_limited::{
     Allowed, Builder, Decision, Denied, Key, Limiter, Mode, OnError, Rule, RuleSet, Source, rate_limited,
 };
 
-use crate::support::{builder_for, limit};
+use crate::support::{builder_for, unpacked_limit as limit};
 
 #[rate_limited(key = "moded", limit = "2/h")]
 async fn moded() -> Result<&'static str, Denied> {

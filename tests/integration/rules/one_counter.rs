@@ -7,7 +7,7 @@ use rate_limited::{
     Algorithm, Allowed, Builder, Decision, Denied, Key, Limit, Limiter, Mode, Rule, RuleSet, rate_limited,
 };
 
-use crate::support::{Subject, builder_for, key, limit, on_every_store, on_zset};
+use crate::support::{Subject, builder_for, key, limit, on_every_store, on_zset, unpacked_limit};
 
 on_every_store! {
     the_smallest_limit_holds_and_is_used_up_in_any_order,
@@ -289,7 +289,7 @@ async fn limits_and_overrides_of_a_text_count_once() {
     ";
     for builder in builders() {
         let limiter = builder.rules(TEXT.parse().expect("rules")).connect().await.expect("a store");
-        let default = limit("100/min");
+        let default = unpacked_limit("100/min");
         for (user, expected) in [("a", 5), ("vip", 7)] {
             let (key, mut admitted) = (Key::new("x:").part(user), 0);
             for _ in 0..40 {
@@ -297,7 +297,8 @@ async fn limits_and_overrides_of_a_text_count_once() {
             }
             assert_eq!(admitted, expected, "{user}");
         }
-        let left = limiter.peek(&Key::new("x:").part("vip"), &limit("30/min")).await.expect("a store").remaining();
+        let left =
+            limiter.peek(&Key::new("x:").part("vip"), &unpacked_limit("30/min")).await.expect("a store").remaining();
         assert_eq!(left, 23, "a call took one permit");
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::acl::documented_rules;
 use crate::deadlines::{DEADLINE, MAX_LATENESS, WAIT_TIMEOUT, eventually};
-use crate::support::{key, limit};
+use crate::support::{key, limit, packed_buckets};
 
 /// A completed call.
 #[derive(Debug)]
@@ -109,11 +109,15 @@ async fn silent_master_is_replaced() {
     .await;
 }
 
+/// The permissions of a user that makes calls with the limits of these tests.
+fn rules_of_calls() -> Vec<&'static str> {
+    documented_rules(if packed_buckets().is_some() { "packed" } else { "limiter" })
+}
+
 /// The users have exactly the documented permissions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn running_master_is_replaced_by_a_manual_failover() {
-    let sentinels =
-        Sentinels::builder().user_with_rules("app", "s3cret", &documented_rules("limiter").join(" ")).start();
+    let sentinels = Sentinels::builder().user_with_rules("app", "s3cret", &rules_of_calls().join(" ")).start();
     for sentinel in sentinels.sentinels() {
         let words = ["ACL", "SETUSER", "limiter", "on", ">s3cret"].into_iter().chain(documented_rules("sentinels"));
         assert_eq!(sentinels.sentinel(sentinel).command(&words.collect::<Vec<_>>()).text(), "OK");

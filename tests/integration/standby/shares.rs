@@ -5,7 +5,7 @@ use std::time::Duration;
 use rate_limited::{Decision, Limiter, Source};
 
 use super::{OutageFixture, take_all, wait_until_connected};
-use crate::support::{key, limit};
+use crate::support::{key, limit, unpacked_limit};
 
 async fn instances<const N: usize>(fixture: &OutageFixture) -> [Limiter; N] {
     let count = u32::try_from(N).expect("a few");
@@ -78,7 +78,7 @@ async fn each_instance_grants_at_least_one_permit() {
 async fn failures_on_one_key_do_not_affect_other_keys() {
     let fixture = OutageFixture::new();
     let [first, _second] = instances(&fixture).await;
-    let five = limit("5/10s");
+    let five = unpacked_limit("5/10s");
     let take_all = async |name| {
         let mut sources = Vec::new();
         while let Decision::Allowed(allowed) = first.check(&key(name), &five).await.expect("a decision") {

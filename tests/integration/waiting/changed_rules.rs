@@ -8,7 +8,7 @@ use rate_limited::{Decision, Denied, Limiter, RuleSet, rate_limited};
 
 use super::held_store::QueueSubject;
 use super::polled::Polled;
-use crate::support::{Subject, key, limit};
+use crate::support::{Subject, key, limit, unpacked_limit};
 
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
@@ -192,13 +192,13 @@ async fn a_change_of_other_rules_moves_no_call() {
     let limiter = &subject.limiter;
     set(limiter, "limit = '1/1h'");
     take(limiter, 1).await;
-    let mut calls = [wait(limiter, LONG_WAIT), Polled::wait(limiter, limit("1/1h"), LONG_WAIT)];
+    let mut calls = [wait(limiter, LONG_WAIT), Polled::wait(limiter, unpacked_limit("1/1h"), LONG_WAIT)];
     calls.iter_mut().for_each(|call| subject.enter_queue(call));
     let before = server.script_calls();
     set(limiter, "limit = '1/1h'\n[rules.b]\nkey = 'b'\nlimit = '5/1h'");
     calls.iter_mut().for_each(Polled::assert_waits);
     assert_eq!(server.script_calls(), before);
-    limiter.reset(&key("a"), &limit("1/1h")).await.expect("resets");
+    limiter.reset(&key("a"), &unpacked_limit("1/1h")).await.expect("resets");
     assert!(calls[0].is_woken() && !calls[1].is_woken(), "they are not in one queue any more, or not in order");
 }
 

@@ -8,7 +8,7 @@ use rate_limited::{Allowed, Builder, Decision, Denied, Limit, Limiter, OnError, 
 
 use super::held_store::{HeldStore, QueueSubject};
 use super::polled::Polled;
-use crate::support::{Subject, builder_for, key, limit};
+use crate::support::{Subject, builder_for, key, limit, unpacked_limit};
 
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
@@ -68,17 +68,17 @@ async fn permits_that_come_back_wake_every_queue_of_their_counter(subject: Queue
     }
 
     let limiter = &subject.limiter;
-    let taken = take(limiter, limit("9/1h"), 9).await;
-    let mut calls = ["5/1h", "9/1h"].map(|text| Polled::wait(limiter, limit(text), LONG_WAIT));
+    let taken = take(limiter, unpacked_limit("9/1h"), 9).await;
+    let mut calls = ["5/1h", "9/1h"].map(|text| Polled::wait(limiter, unpacked_limit(text), LONG_WAIT));
     calls.iter_mut().for_each(|call| subject.enter_queue(call));
     let scoped = limiter.clone();
     let mut several = Polled::new(async move { scoped.scope(several()).await });
     subject.enter_queue(&mut several);
     let mut other = Polled::new({
         let limiter = limiter.clone();
-        async move { limiter.wait(&key("b"), &limit("9/1h"), LONG_WAIT).await }
+        async move { limiter.wait(&key("b"), &unpacked_limit("9/1h"), LONG_WAIT).await }
     });
-    assert!(limiter.check_n(&key("b"), &limit("9/1h"), 9).await.expect("answers").is_allowed());
+    assert!(limiter.check_n(&key("b"), &unpacked_limit("9/1h"), 9).await.expect("answers").is_allowed());
     subject.enter_queue(&mut other);
     limiter.refund(&taken).await.expect("refunds");
     assert!(calls.iter_mut().all(|call| finish_woken(call).is_allowed()));

@@ -108,7 +108,8 @@ local function run(command, field, text, bytes, ttl, condition)
       all[index] = values[KEYS[index]]
     end
     return all
-  elseif command == 'SET' and condition == 'NX' and (value or failures and failures[field]) then
+  elseif condition == 'NX' and failures and failures[field] then
+    -- The script inside writes so what had no value for it. A key of another type has one.
     return false
   end
   local is_first = before[field] == nil

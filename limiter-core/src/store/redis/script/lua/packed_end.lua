@@ -10,9 +10,10 @@ if type(reply) == 'table' and reply.err or #changed == 0 then
   return reply
 end
 
--- A marker is in force longer than it must be, by this part of the time, so that most writes need no other.
-local MARGIN, SLACK_MS = 4, 500
-local call, pack_bytes = server.pcall, struct.pack
+-- A marker is in force longer than it must be, by this part of the time and so many ms at most, so that most writes need no
+-- other. While the slot moves, calls of a dead count wait until it is not.
+local MARGIN, MAX_MARGIN_MS, SLACK_MS = 4, 1000, 500
+local call, unpack_bytes, pack_bytes = server.pcall, struct.unpack, struct.pack
 
 -- A count that does not fit moves out. If its key is not declared, nothing is written.
 if outs then
@@ -31,13 +32,27 @@ if outs then
   end
 end
 
+-- Returns the place of the terms of a request or an entry: algorithm and window.
+local function terms_at(index)
+  if not is_batch then
+    return 3 + index * 5
+  end
+  return 2 + 6 * (ARGV[1] ~= '1' and ARGV[2 + ARGV[1] * 6 + index] or 0)
+end
+
+-- Returns a time in ms that no value of a count outlives.
+local function longest_life(field)
+  return 2 * ARGV[terms_at(indices[field]) + 1] + 2 * SLACK_MS
+end
+
 -- Writes the key of a count that has moved out. Returns an error, or the marker, which outlives the key, and the ms that it
 -- is in force.
 local function write_own(field, ttl)
   local own, marker, offset, stored = owns[field], markers and markers[field] or 0, tails and tails[field], nil
   if not ttl and marker == 0 then
-    -- A change in place sets no expiry: the hash has it.
-    ttl = math.max(server.call('PTTL', hashes[field]), 1)
+    -- A change in place sets no expiry: the hash has it, unless that was lost.
+    ttl = server.call('PTTL', hashes[field])
+    ttl = ttl > 0 and ttl or longest_life(field)
   end
   local ttl_text = ttl and string.format('%d', ttl)
   if offset then
@@ -53,17 +68,9 @@ local function write_own(field, ttl)
   if type(stored) == 'table' and stored.err then
     return stored
   elseif ttl and marker < now_floor + ttl then
-    ttl = ttl + math.floor(ttl / MARGIN)
+    ttl = ttl + math.min(math.floor(ttl / MARGIN), MAX_MARGIN_MS)
     return nil, pack_bytes('>BI6', 0, now_floor + ttl), ttl
   end
-end
-
--- Returns the place of the terms of a request or an entry: algorithm and window.
-local function terms_at(index)
-  if not is_batch then
-    return 3 + index * 5
-  end
-  return 2 + 6 * (ARGV[1] ~= '1' and ARGV[2 + ARGV[1] * 6 + index] or 0)
 end
 
 local failure, failed_at
@@ -89,12 +96,19 @@ for number, field in ipairs(changed) do
   elseif not is_out and (before[field] or markers and markers[field]) then
     stored = call('HDEL', hash, field)
   end
-  if not is_out and markers and markers[field] and owns and owns[field] and type(stored) ~= 'table' then
-    stored = call('DEL', owns[field])
-  end
   if type(stored) == 'table' then
     failure, failed_at = stored, number
     break
+  end
+end
+-- The own keys of counts that have returned go last, since a failure cannot bring them back.
+for _, field in ipairs(not failure and markers and owns and changed or {}) do
+  if markers[field] and owns[field] and not (outs and outs[field]) then
+    local deleted = call('DEL', owns[field])
+    if type(deleted) == 'table' then
+      failure, failed_at = deleted, #changed
+      break
+    end
   end
 end
 if failure then
@@ -110,32 +124,38 @@ if failure then
       call('HDEL', hash, field)
     end
     if call('PTTL', hash) == -1 then
-      -- Its last field was deleted meanwhile. No value lives as long as this.
-      call('PEXPIRE', hash, string.format('%d', 2 * ARGV[terms_at(indices[field]) + 1] + 2 * SLACK_MS))
+      -- Its last field was deleted meanwhile.
+      call('PEXPIRE', hash, string.format('%d', longest_life(field)))
     end
   end
   if not is_batch then
     return failure
   end
-  -- The other entries of a batch keep their replies, as they do if keys cannot be written.
+  -- The other entries of a batch keep their replies, as they do if keys cannot be written. So do those of a count that fails,
+  -- before the first one that takes permits.
   local entries, replies, leases, failed = type(reply) == 'string' and string.sub(reply, 9) or reply[2], {}, {}, { now_micros }
-  local lease_at = 24 * #KEYS
+  local has_failed, lease_at = {}, 24 * #KEYS
   for index, field in ipairs(KEYS) do
-    local has_failed = before[field] ~= nil
-    replies[index] = has_failed and string.rep('\0', 24) or string.sub(entries, 24 * index - 23, 24 * index)
-    if ARGV[terms_at(index - 1)] == 'leased_window' then
-      leases[#leases + 1] = has_failed and string.rep('\0', 16) or string.sub(entries, lease_at + 1, lease_at + 16)
+    local at, entry = terms_at(index - 1), string.sub(entries, 24 * index - 23, 24 * index)
+    local is_leased = ARGV[at] == 'leased_window'
+    if before[field] ~= nil and (is_leased or ARGV[at + 4] ~= '0' and unpack_bytes('>I4', entry) > 0) then
+      has_failed[field] = true
+    end
+    has_failed[index] = has_failed[field]
+    replies[index] = has_failed[field] and string.rep('\0', 24) or entry
+    if is_leased then
+      leases[#leases + 1] = has_failed[field] and string.rep('\0', 16) or string.sub(entries, lease_at + 1, lease_at + 16)
       lease_at = lease_at + 16
     end
   end
   failed[2] = table.concat(replies) .. table.concat(leases)
-  for index, field in ipairs(KEYS) do
-    if before[field] ~= nil then
+  for index = 1, #KEYS do
+    if has_failed[index] then
       failed[#failed + 1], failed[#failed + 2] = index - 1, failure
     end
   end
   for at = 3, type(reply) == 'table' and #reply or 0, 2 do
-    if before[KEYS[reply[at] + 1]] == nil then
+    if not has_failed[reply[at] + 1] then
       failed[#failed + 1], failed[#failed + 2] = reply[at], reply[at + 1]
     end
   end
