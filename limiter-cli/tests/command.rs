@@ -19,6 +19,8 @@ mod live;
 mod manuals;
 #[path = "command/outputs.rs"]
 mod outputs;
+#[path = "command/packed.rs"]
+mod packed;
 #[path = "command/plans.rs"]
 mod plans;
 #[path = "command/programs.rs"]

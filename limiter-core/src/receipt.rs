@@ -185,7 +185,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 fn written_calendar(limit: Limit) -> Option<String> {
     let calendar = limit.calendar_periods()?;
     let default = Limit::of_longest_period(limit.max(), limit.window_millis());
-    (default != limit.with_packed(None).ok()).then(|| calendar.to_string())
+    (default != Some(limit.unpacked())).then(|| calendar.to_string())
 }
 
 /// Reads the limit of a written calendar.

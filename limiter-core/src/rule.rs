@@ -209,6 +209,9 @@ impl Rule {
     /// It is for windows and periods of the calendar in the compact layout. Buckets, calls at once and a
     /// [`block`](Rule::block) beside it are errors. A store in memory ignores it.
     ///
+    /// The limits of its decisions and of its usage have the place of their counts. So they differ by `==` from the same limit of
+    /// a text, unless they are [`unpacked`](Limit::unpacked) first.
+    ///
     /// ```
     /// # use limiter_core as rate_limited;
     /// use rate_limited::{Limiter, Rule};

@@ -8,16 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rate_limited::{
-    Algorithm, Block, Decision, DenialBurst, Error, Key, Limit, LimitUsage, Limiter, Mode, Origin, Rule, RuleInForce,
-    RuleSet, SharedRules, Source,
+    Algorithm, Decision, DenialBurst, Error, Key, Limit, LimitUsage, Limiter, Mode, Origin, RuleInForce, RuleSet,
+    SharedRules, Source,
 };
 use serde_json::{Value, json};
-use toml_edit::{DocumentMut, Item, value};
 
 use crate::denials::{denial_json, denials_of_key};
 use crate::fleet::{Fleet, LiveLimits, fits, place};
 use crate::key_pieces::texts_and_parts;
-use crate::rules_alone::{rules_alone, stated_keys};
+use crate::rules_alone::stated_keys;
+
+mod live_rules;
+
+use live_rules::{of_limiters, shared_beside};
 
 /// A question about a key.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +114,7 @@ impl KeyReport {
         let toml = if is_followed { &*published.toml } else { "" };
         let names = names(key, rule, &fleet, toml)?;
         let rules: BTreeMap<_, _> =
-            names.iter().filter_map(|name| Some((name.as_str(), of_limiters(&fleet, name)?))).collect();
+            names.iter().filter_map(|name| Some((name.as_str(), of_limiters(&fleet, name, toml)?))).collect();
         let shared = shared_beside(toml, &rules, &fleet, key);
         let set = rules.iter().fold(RuleSet::new(), |set, (name, rule)| set.rule(*name, rule.clone()));
         let limiter = reader.examiner(set.clone())?;
@@ -187,35 +190,6 @@ fn all_templates(fleet: &Fleet, toml: &str) -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// Returns the rule that most limiters have. A peek under a rule with a block sees that of the key, whatever its length.
-fn of_limiters(fleet: &Fleet, name: &str) -> Option<Rule> {
-    let live = fleet.rule(name)?;
-    let (rule, (most, _)) = (live.in_most()?, live.by_limiters()?);
-    let has_window = most.limits.iter().any(|limit| !limit.is_concurrent());
-    let any = Block::new(Duration::from_millis(1)).ok().filter(|_| has_window);
-    Some(any.map_or(rule.clone(), |any| rule.block(any)))
-}
-
-/// Returns the shared rules for a limiter that has these `rules` already, with what they have of the shared rules: their
-/// overrides and plans alone.
-fn shared_beside(toml: &str, rules: &BTreeMap<&str, Rule>, fleet: &Fleet, key: &Key) -> Result<RuleSet, Error> {
-    let Ok(mut document) = toml.parse::<DocumentMut>() else { return rules_alone(toml) };
-    let tables = document.get_mut("rules").and_then(Item::as_table_like_mut);
-    for (name, table) in tables.into_iter().flat_map(|tables| tables.iter_mut()) {
-        let (Some(table), true) = (table.as_table_like_mut(), rules.contains_key(name.get())) else { continue };
-        for setting in ["limit", "limits", "algorithm", "burst", "layout", "mode", "block", "postpaid"] {
-            table.remove(setting);
-        }
-        // Overrides match the parts of the key that the program states.
-        let live = fleet.rule(name.get()).into_iter().flat_map(|live| &live.keys);
-        let template = live.into_iter().find(|template| fits(template, key) == Some(true));
-        if let (None, Some(template)) = (table.get("key"), template) {
-            table.insert("key", value(template.as_str()));
-        }
-    }
-    rules_alone(&document.to_string())
-}
-
 /// The question, and the limiters that live.
 struct Asked<'a> {
     question: KeyQuestion<'a>,
@@ -237,7 +211,8 @@ impl Asked<'_> {
         let (named, default) = (limiter.named(name).plan(plan), unlimited());
         let decision = named.peek(key, &default).await?;
         let usage = named.usage_or(key, &default).await?;
-        let limits: Vec<_> = usage.into_iter().filter(|usage| usage.limit() != default).collect();
+        // A limit has the place of its counts, which says nothing of where it comes from.
+        let limits: Vec<_> = usage.into_iter().filter(|usage| usage.limit().unpacked() != default).collect();
         let waits = waits(limiter, key, &decision, &limits).await?;
         let with_shared = named.limits_for(key, &default)?;
         let variants = self.fleet.rule(name).and_then(|live| live.by_limiters());
@@ -247,7 +222,7 @@ impl Asked<'_> {
         let has_plans = found.is_some_and(|rule| !rule.plans().is_empty());
         let origin = match (&variants, found.map(RuleInForce::origin)) {
             (Some((most, _)), _) if is_same => most.origin.clone(),
-            (None, Some(Origin::Runtime)) if found.is_some_and(|rule| rule.limits() == with_shared) => {
+            (None, Some(Origin::Runtime)) if found.is_some_and(|rule| is_of_rule(&with_shared, rule)) => {
                 "shared".to_owned()
             }
             _ if has_plans && plan.is_empty() => "an override or the smallest plan".to_owned(),
@@ -268,6 +243,12 @@ impl Asked<'_> {
             others: others.into_iter().map(in_words).collect(),
         })
     }
+}
+
+/// Returns whether the limits of a key are those of the rule itself, in the hashes of the rule.
+fn is_of_rule(limits: &[Limit], rule: &RuleInForce) -> bool {
+    let without_place = limits.iter().map(|limit| limit.unpacked());
+    without_place.eq(rule.limits().iter().copied())
 }
 
 /// Returns the time until each limit allows a call. Of several, the decision has the longest time alone.
@@ -301,7 +282,8 @@ fn in_words(variant: &LiveLimits) -> String {
     let limits = variant.limits.iter().map(Limit::to_string).chain(variant.unread.iter().cloned());
     let mode = if variant.mode == Mode::Enforce { String::new() } else { format!(", {}", variant.mode.as_str()) };
     let limits = limits.collect::<Vec<_>>().join(" and ");
-    format!("{}{mode} in {}", if limits.is_empty() { "no limit" } else { &limits }, variant.limiters)
+    let packed = variant.packed.map_or_else(String::new, |buckets| format!(", packed = {buckets}"));
+    format!("{}{packed}{mode} in {}", if limits.is_empty() { "no limit" } else { &limits }, variant.limiters)
 }
 
 /// The mode of the key, which an override may have.
@@ -420,4 +402,20 @@ pub fn millis(duration: Duration) -> u64 {
 fn unlimited() -> Limit {
     let longest = Limit::new(u32::MAX, Limit::MAX_WINDOW);
     longest.or_else(|_| Limit::new(1, Duration::from_secs(1))).expect("one permit a second is a limit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_some_limiters_are_named_with_the_number_of_hashes() {
+        let words = |packed: &str| {
+            let line =
+                format!(r#"{{"rule":"a","keys":["a"],"limits":["5/10s"],"mode":"shadow","origin":"file"{packed}}}"#);
+            in_words(&Fleet::of_inventory(&line).rule("a").expect("it lives").variants[0])
+        };
+        assert_eq!(words(r#","packed":16384"#), "5/10s, packed = 16384, shadow in 1");
+        assert_eq!(words(""), "5/10s, shadow in 1");
+    }
 }

@@ -6,6 +6,7 @@ use rate_limited::Limit;
 use toml_edit::{DocumentMut, Item, TableLike};
 
 use crate::duration_text::write_duration;
+use crate::fleet::{Fleet, LiveRule};
 use crate::rule_settings::{LimitText, OverrideKeys, limits, overrides};
 
 /// A rule whose counts begin anew when a text replaces another one.
@@ -23,20 +24,26 @@ struct Counters {
     limits: BTreeSet<(Option<String>, u128, Option<String>)>,
     algorithm: Option<String>,
     layout: Option<String>,
+    /// The number of hashes that the counts share. A source has none.
+    packed: Option<i64>,
 }
 
-/// Returns the rules whose counts begin anew. Of a rule that the old text lacks nothing is known.
+/// Returns the rules whose counts begin anew. Of a rule that the old text lacks nothing is known but the number of hashes in the
+/// limiters that live.
 #[must_use]
-pub fn new_counts(old: &DocumentMut, new: &DocumentMut) -> Vec<NewCounts> {
-    let in_both =
-        tables(new, "rules").filter_map(|(name, new)| of_rule(name, Some(settings(old, "rules", name)?), Some(new)));
+pub fn new_counts(fleet: Option<&Fleet>, old: &DocumentMut, new: &DocumentMut) -> Vec<NewCounts> {
+    let live = |name: &str| packed_in_most(fleet?.rule(name)?);
+    let in_new = tables(new, "rules").filter_map(|(name, new)| match settings(old, "rules", name) {
+        Some(old) => of_rule(name, Some(old), Some(new), live(name).flatten()),
+        None => newly_packed(name, new, live(name)?),
+    });
     let removed = tables(old, "rules").filter(|(name, _)| settings(new, "rules", name).is_none());
-    let of_rules = in_both.chain(removed.filter_map(|(name, old)| of_rule(name, Some(old), None)));
+    let removed = removed.filter_map(|(name, old)| of_rule(name, Some(old), None, live(name).flatten()));
     let of_plans = tables(new, "plans").filter_map(|(name, plan)| {
         let old = settings(old, "plans", name)?;
-        of_rule(&format!("plan {name}"), Some(old), Some(plan))
+        of_rule(&format!("plan {name}"), Some(old), Some(plan), None)
     });
-    let mut found: Vec<_> = of_rules.chain(of_plans).collect();
+    let mut found: Vec<_> = in_new.chain(removed).chain(of_plans).collect();
     // Those that need a confirmation first.
     found.sort_by_key(|counts| !counts.is_certain);
     found
@@ -53,22 +60,47 @@ fn settings<'t>(document: &'t DocumentMut, kind: &str, name: &str) -> Option<&'t
     document.get(kind)?.as_table_like()?.get(name)?.as_table_like()
 }
 
-fn of_rule(name: &str, old: Option<&dyn TableLike>, new: Option<&dyn TableLike>) -> Option<NewCounts> {
+/// The number of hashes that most limiters have for a rule, and `None` without a limiter.
+fn packed_in_most(rule: &LiveRule) -> Option<Option<i64>> {
+    rule.by_limiters().map(|(most, _)| most.packed.map(i64::from))
+}
+
+/// The keys of a rule that new counts begin for.
+const OF_OVERRIDE: &str = " for the keys of an override";
+
+/// `packed` is the number of hashes in the limiters that live.
+fn of_rule(
+    name: &str,
+    old: Option<&dyn TableLike>,
+    new: Option<&dyn TableLike>,
+    packed: Option<i64>,
+) -> Option<NewCounts> {
     let found = |keys: &str, old: &Counters, new: &Counters| {
         let (change, is_certain) = change(old, new)?;
         Some(NewCounts { message: message(name, keys, &change, is_certain), is_certain })
     };
-    let base = found("", &Counters::of(old, None), &Counters::of(new, None));
+    // A level below sets it if the old text does not.
+    let below = packed.filter(|_| old.is_some_and(|old| !old.contains_key("packed")));
+    let of = |rule, of_override| Counters::of(rule, of_override).packed_below(below);
+    let base = found("", &of(old, None), &of(new, None));
     let (of_old, of_new) = (counters_of_overrides(old), counters_of_overrides(new));
-    let find = |rule, of_overrides: &BTreeMap<OverrideKeys, Counters>, keys| {
-        Counters::of(rule, of_overrides.get(keys).cloned())
-    };
+    let find = |rule, of_overrides: &BTreeMap<OverrideKeys, Counters>, keys| of(rule, of_overrides.get(keys).cloned());
     let of_keys = of_new
         .keys()
         .chain(of_old.keys())
-        .filter_map(|keys| found(" for the keys of an override", &find(old, &of_old, keys), &find(new, &of_new, keys)));
+        .filter_map(|keys| found(OF_OVERRIDE, &find(old, &of_old, keys), &find(new, &of_new, keys)));
     // The first of those that are certain.
     base.into_iter().chain(of_keys).min_by_key(|counts| !counts.is_certain)
+}
+
+/// Returns the new counts of a rule that limiters have, and the old text lacks: those with another number of hashes.
+fn newly_packed(name: &str, new: &dyn TableLike, live: Option<i64>) -> Option<NewCounts> {
+    let found = |keys: &str, packed: Option<i64>| {
+        let change = change_of_packed(live, Some(packed?))?;
+        Some(NewCounts { message: message(name, keys, &change, true), is_certain: true })
+    };
+    let of_keys = overrides(new).into_iter().find_map(|table| found(OF_OVERRIDE, packed_of(table)));
+    found("", packed_of(new)).or(of_keys)
 }
 
 fn counters_of_overrides(rule: Option<&dyn TableLike>) -> BTreeMap<OverrideKeys, Counters> {
@@ -89,6 +121,10 @@ fn message(name: &str, keys: &str, change: &str, is_certain: bool) -> String {
 
 /// Returns the difference of counters, and whether it is certain.
 fn change(old: &Counters, new: &Counters) -> Option<(String, bool)> {
+    // It is certain whatever the source has.
+    if let Some(change) = change_of_packed(old.packed, new.packed) {
+        return Some((change, true));
+    }
     let word = |name: &Option<String>| name.as_deref().unwrap_or("the one of the source").to_owned();
     // Those of the source have its algorithm, which is unknown here.
     let is_of_source = new.algorithm.is_none() && new.limits.is_empty();
@@ -132,6 +168,11 @@ fn change(old: &Counters, new: &Counters) -> Option<(String, bool)> {
     Some((change, true))
 }
 
+fn change_of_packed(old: Option<i64>, new: Option<i64>) -> Option<String> {
+    let write = |packed: Option<i64>| packed.map_or_else(|| "none".to_owned(), |number| number.to_string());
+    (old != new).then(|| format!("`packed` changes from {} to {}", write(old), write(new)))
+}
+
 /// The window of calls at once, which have none.
 const CONCURRENT_WINDOW: u128 = 0;
 
@@ -139,13 +180,19 @@ impl Counters {
     /// Returns the counters of a rule, with the settings of one of its overrides before its own.
     fn of(rule: Option<&dyn TableLike>, of_override: Option<Self>) -> Self {
         let base = rule.map(own_counters).unwrap_or_default();
-        let Some(Self { limits, algorithm, layout }) = of_override else { return base.with_one_algorithm() };
+        let Some(Self { limits, algorithm, layout, packed }) = of_override else { return base.with_one_algorithm() };
         let joined = Self {
             limits: if limits.is_empty() { base.limits } else { limits },
             algorithm: algorithm.or(base.algorithm),
             layout: layout.or(base.layout),
+            packed: packed.or(base.packed),
         };
         joined.with_one_algorithm()
+    }
+
+    /// Returns these counters with the number of hashes of a level below, unless they have one.
+    fn packed_below(self, below: Option<i64>) -> Self {
+        Self { packed: self.packed.or(below), ..self }
     }
 
     /// Returns these counters with the algorithm that all limits have, as that of the rule: that one is before theirs.
@@ -175,7 +222,12 @@ fn own_counters(settings: &dyn TableLike) -> Counters {
         limits: limits(settings).into_iter().filter_map(of_limit).collect(),
         algorithm: text("algorithm"),
         layout: text("layout"),
+        packed: packed_of(settings),
     }
+}
+
+fn packed_of(settings: &dyn TableLike) -> Option<i64> {
+    settings.get("packed").and_then(Item::as_integer)
 }
 
 #[cfg(test)]
@@ -186,7 +238,7 @@ mod tests {
 
     fn found(old: &str, new: &str) -> Vec<(String, bool)> {
         let parse = |text: &str| text.parse().expect("valid");
-        let found = new_counts(&parse(old), &parse(new)).into_iter();
+        let found = new_counts(None, &parse(old), &parse(new)).into_iter();
         found.map(|NewCounts { message, is_certain }| (message, is_certain)).collect()
     }
 
@@ -281,7 +333,7 @@ mod tests {
         let (old, new) =
             (text.parse().expect("valid"), format!("{text}[plans.pro]\nlimit = '5/s'\n").parse().expect("valid"));
         let began = Instant::now();
-        assert_eq!(new_counts(&old, &new), []);
+        assert_eq!(new_counts(None, &old, &new), []);
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 
@@ -313,5 +365,62 @@ mod tests {
         assert_eq!(found(base, &with("limit = '9/h'")), [(format!("{message} changes from 10 s to 1 h"), true)]);
         assert_eq!(found(&with("limit = '9/h'"), base), [(format!("{message} changes from 1 h to 10 s"), true)]);
         assert_eq!(found(&with("limit = '9/h'"), &with("limit = '10/h'\nmode = 'shadow'")), []);
+    }
+
+    /// The settings of a packed rule were no counters, so a change of them was published without a word.
+    #[test]
+    fn another_number_of_hashes_starts_new_counts() {
+        let of = |name: &str, keys: &str, change: &str| {
+            let again = "so each key has its full quota again";
+            vec![(format!("`{name}` starts new counts{keys}, {again}: `packed` changes from {change}"), true)]
+        };
+        let rule = |fields: &str| format!("[rules.a]\nlimit = '5/10s'\n{fields}\n");
+        let with = |fields: &str| format!("{}[[rules.a.override]]\nkey = 'a'\n{fields}\n", rule("packed = 16384"));
+        let plan = |fields: &str| format!("[plans.pro]\nlimit = '5/d'\n{fields}\n");
+        let of_override = " for the keys of an override";
+        for (old, new, expected) in [
+            (rule(""), rule("packed = 16384"), of("a", "", "none to 16384")),
+            (rule("packed = 16384"), rule(""), of("a", "", "16384 to none")),
+            (rule("packed = 16384"), rule("packed = 32768"), of("a", "", "16384 to 32768")),
+            (rule("packed = 16384"), rule("packed = 16_384\nmode = 'shadow'"), vec![]),
+            (rule("packed = 16384"), String::new(), of("a", "", "16384 to none")),
+            // The number is certain, whatever the algorithm of the source is.
+            (rule("algorithm = 'sliding_window'"), rule("packed = 16384"), of("a", "", "none to 16384")),
+            (with("mode = 'shadow'"), with("packed = 32768"), of("a", of_override, "16384 to 32768")),
+            (with("packed = 32768"), rule("packed = 16384"), of("a", of_override, "32768 to 16384")),
+            (with("packed = 16384"), with("mode = 'shadow'"), vec![]),
+            (plan(""), plan("packed = 16384"), of("plan pro", "", "none to 16384")),
+        ] {
+            assert_eq!(found(&old, &new), expected, "{old} -> {new}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_lives_has_the_number_of_hashes_of_its_limiters() {
+        let line = |packed: &str| {
+            Fleet::of_inventory(&format!(
+                r#"{{"rule":"a","keys":["a"],"limits":["5/10s"],"mode":"enforce","origin":"file"{packed}}}"#
+            ))
+        };
+        let found = |packed: &str, old: &str, new: &str| {
+            let (old, new) = (old.parse().expect("valid"), new.parse().expect("valid"));
+            let found = new_counts(Some(&line(packed)), &old, &new).into_iter().next()?;
+            let (_, change) = found.message.rsplit_once(": ").expect("a change");
+            Some(change.to_owned())
+        };
+        let (packed, bare) = ("[rules.a]\nlimit = '5/10s'\npacked = 16384\n", "[rules.a]\nlimit = '5/10s'\n");
+        let of_override = format!("{bare}[[rules.a.override]]\nkey = 'a'\npacked = 16384\n");
+        let change = |from: &str| Some(format!("`packed` changes from {from} to 16384"));
+        for (live, expected) in
+            [("", change("none")), (r#","packed":16384"#, None), (r#","packed":32768"#, change("32768"))]
+        {
+            for old in ["", bare] {
+                assert_eq!(found(live, old, packed), expected, "{live}, {old}");
+                assert_eq!(found(live, old, &of_override).is_some(), expected.is_some(), "{live}, {old}");
+            }
+            assert_eq!(found(live, "", bare), None, "it keeps what is below");
+            assert_eq!(found(live, "", &packed.replace(".a", ".b")), None, "no limiter has it");
+            assert_eq!(found(live, packed, bare), Some("`packed` changes from 16384 to none".to_owned()));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The limits and the overrides of a rule in a text.
 
 use rate_limited::Limit;
-use toml_edit::{Item, TableLike, Value};
+use toml_edit::{Item, Table, TableLike, Value};
 
 /// The overrides in a rule.
 pub const OVERRIDE: &str = "override";
@@ -78,6 +78,14 @@ pub fn overrides(settings: &dyn TableLike) -> Vec<&dyn TableLike> {
     }
 }
 
+/// Returns the settings that apply to some keys or calls of a rule before its own: its overrides, and the plans that it names.
+pub(crate) fn settings_of_some<'t>(document: &'t Table, name: &str) -> Vec<&'t dyn TableLike> {
+    let table = |kind: &str, name: &str| document.get(kind)?.as_table_like()?.get(name)?.as_table_like();
+    let Some(rule) = table("rules", name) else { return Vec::new() };
+    let plans = rule.get("plans").and_then(Item::as_array).into_iter().flatten();
+    overrides(rule).into_iter().chain(plans.filter_map(|plan| table("plans", plan.as_str()?))).collect()
+}
+
 /// The keys that an override applies to, for comparisons.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OverrideKeys {
@@ -118,5 +126,59 @@ impl OverrideKeys {
             (name.to_owned(), values)
         });
         Some(Self::parts(parts))
+    }
+}
+
+/// Returns the names of all settings of a rule, as the message about an unknown one lists them.
+#[cfg(test)]
+pub(crate) fn settings_of_rules() -> Vec<String> {
+    let error = "[rules.a]\nunknown_setting_of_no_version = 1\n".parse::<rate_limited::RuleSet>().expect_err("unknown");
+    let message = error.to_string();
+    let (_, list) = message.split_once("got an unknown name: write ").expect("a list");
+    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use toml_edit::DocumentMut;
+
+    use super::*;
+    use crate::new_counts::new_counts;
+    use crate::rule_words::{Settings, other_changes};
+
+    /// Each setting in two forms, and whether a change of it starts new counts. A new setting fails here.
+    const SETTINGS: [(&str, &str, &str, bool); 15] = [
+        ("limit", "limit = '5/s'", "limit = '5/h'", true),
+        ("limits", "limits = ['5/s']", "limits = ['5/s', '5/h']", true),
+        ("algorithm", "algorithm = 'fixed_window'", "algorithm = 'token_bucket'", true),
+        ("burst", "burst = 7", "burst = 8", false),
+        ("layout", "layout = 'compact'", "layout = 'zset'", true),
+        ("packed", "packed = 16384", "packed = 32768", true),
+        ("mode", "mode = 'enforce'", "mode = 'shadow'", false),
+        ("on_error", "on_error = 'open'", "on_error = 'closed'", false),
+        ("deadline", "deadline = '1s'", "deadline = '2s'", false),
+        ("leases", "leases = true", "leases = false", false),
+        ("postpaid", "postpaid = true", "postpaid = false", false),
+        ("block", "block = '1h'", "block = '2h'", false),
+        ("key", "key = 'a'", "key = 'b'", false),
+        ("plans", "plans = ['free']", "plans = ['free', 'pro']", false),
+        ("override", "override = []", "override = [{ key = 'a', mode = 'off' }]", false),
+    ];
+
+    #[test]
+    fn a_change_of_each_setting_is_seen() {
+        assert_eq!(SETTINGS.map(|(name, ..)| name.to_owned()).to_vec(), settings_of_rules());
+        for (name, old, new, starts_new_counts) in SETTINGS {
+            let base = if name.starts_with("limit") { "" } else { "limit = '5/s'\n" };
+            let document =
+                |fields: &str| -> DocumentMut { format!("[rules.a]\n{base}{fields}\n").parse().expect("TOML") };
+            let (old, new) = (document(old), document(new));
+            assert_eq!(!new_counts(None, &old, &new).is_empty(), starts_new_counts, "{name}");
+            let table = |document: &DocumentMut| document["rules"]["a"].as_table().cloned().expect("a table");
+            let (before, after) = (table(&old), table(&new));
+            let has_words =
+                Settings::of(&before) != Settings::of(&after) || !other_changes(Some(&before), Some(&after)).is_empty();
+            assert!(has_words || name == "override", "{name}: overrides have changes of their own");
+        }
     }
 }

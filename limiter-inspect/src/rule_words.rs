@@ -8,26 +8,32 @@ use toml_edit::{Document, Item, TableLike};
 
 use crate::rule_settings::{LimitText, OVERRIDE, OverrideKeys, limits, overrides};
 
-/// The limits, the mode and the algorithm of a rule or of some of its keys, as a text sets them.
+/// The limits, the mode, the algorithm and the number of hashes of a rule or of some of its keys, as a text sets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     limits: Vec<(String, Option<String>)>,
     mode: Option<String>,
     algorithm: Option<String>,
+    packed: Option<i64>,
 }
 
 impl Settings {
     pub(crate) fn of(table: &dyn TableLike) -> Self {
         let text = |name: &str| table.get(name).and_then(Item::as_str).map(str::to_owned);
         let own = |limit: &LimitText<'_>| (limit.limit.to_owned(), limit.algorithm.map(str::to_owned));
-        Self { limits: limits(table).iter().map(own).collect(), mode: text("mode"), algorithm: text("algorithm") }
+        Self {
+            limits: limits(table).iter().map(own).collect(),
+            mode: text("mode"),
+            algorithm: text("algorithm"),
+            packed: table.get("packed").and_then(Item::as_integer),
+        }
     }
 
     /// Returns the settings of an override's keys: its own, or else those of the rule.
     pub(crate) fn over(self, rule: &Self) -> Self {
         let limits = if self.limits.is_empty() { rule.limits.clone() } else { self.limits };
         let algorithm = self.algorithm.or_else(|| rule.algorithm.clone());
-        Self { limits, mode: self.mode.or_else(|| rule.mode.clone()), algorithm }
+        Self { limits, mode: self.mode.or_else(|| rule.mode.clone()), algorithm, packed: self.packed.or(rule.packed) }
     }
 
     /// Returns the settings in words, such as `5/10s and 100/min, shadow`.
@@ -35,11 +41,12 @@ impl Settings {
         let mode = self.mode.as_deref().unwrap_or("enforce");
         let limits: Vec<&str> = self.limits.iter().map(|(limit, _)| &**limit).collect();
         let limits = if limits.is_empty() { "the limit of the source".to_owned() } else { limits.join(" and ") };
+        let packed = self.packed.map_or_else(String::new, |buckets| format!(", packed = {buckets}"));
         match mode {
             "deny" => "each call is denied".to_owned(),
             "off" => "no limit (mode off)".to_owned(),
-            "enforce" => limits,
-            other => format!("{limits}, {other}"),
+            "enforce" => format!("{limits}{packed}"),
+            other => format!("{limits}{packed}, {other}"),
         }
     }
 
@@ -48,10 +55,10 @@ impl Settings {
         self.algorithm.as_deref().unwrap_or("the algorithm of the source")
     }
 
-    /// Returns whether both have the same limits, whatever their spelling, and the same mode.
+    /// Returns whether both have the same limits, whatever their spelling, the same mode and the same number of hashes.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let mode = |settings: &Self| settings.mode.clone().unwrap_or_else(|| "enforce".to_owned());
-        mode(self) == mode(other) && self.parsed() == other.parsed()
+        mode(self) == mode(other) && self.packed == other.packed && self.parsed() == other.parsed()
     }
 
     /// Returns whether both have the same algorithm.
@@ -59,12 +66,16 @@ impl Settings {
         self.algorithm == other.algorithm
     }
 
-    /// Returns whether a change to the other settings starts counts for windows or an algorithm that had none.
+    /// Returns whether a change to the other settings starts counts for windows, an algorithm or hashes that had none.
     pub(crate) fn starts_new_counts(&self, other: &Self) -> bool {
         let windows = |settings: &Self| -> BTreeSet<Duration> {
             settings.limits.iter().filter_map(|(limit, _)| Some(limit.parse::<Limit>().ok()?.window())).collect()
         };
         let (old, new) = (windows(self), windows(other));
+        // Without limits of the text it may be a rule that is new.
+        if self.packed != other.packed && (self.packed.is_some() || !old.is_empty()) {
+            return true;
+        }
         if old.is_empty() || new.is_empty() {
             return false;
         }
@@ -123,9 +134,9 @@ pub fn override_outlines(toml: &str, rule: &str, max_outlines: usize) -> (Vec<Ov
     (all.iter().take(max_outlines).filter_map(|table| outline(*table)).collect(), all.len())
 }
 
-/// Returns the names of the settings that differ and are no limit, mode, algorithm or override.
+/// Returns the names of the settings that differ and have no words of their own.
 pub(crate) fn other_changes<'t>(old: Option<&'t dyn TableLike>, new: Option<&'t dyn TableLike>) -> BTreeSet<&'t str> {
-    let is_other = |name: &&str| !["limit", "limits", "mode", "algorithm", OVERRIDE, "match"].contains(name);
+    let is_other = |name: &&str| !["limit", "limits", "mode", "algorithm", "packed", OVERRIDE, "match"].contains(name);
     let names = old.into_iter().chain(new).flat_map(|table| table.iter().map(|(name, _)| name)).filter(is_other);
     let text = |table: Option<&dyn TableLike>, name: &str| Some(table?.get(name)?.to_string().trim().to_owned());
     names.filter(|name| text(old, name) != text(new, name)).collect()

@@ -44,8 +44,11 @@ pub fn rules_alone(text: &str) -> Result<RuleSet, Error> {
     document.to_string().parse()
 }
 
+/// The settings that are for programs.
+pub(crate) const POLICIES: [&str; 3] = ["on_error", "deadline", "leases"];
+
 fn remove_policies(settings: &mut dyn TableLike) {
-    for setting in ["on_error", "deadline", "leases"] {
+    for setting in POLICIES {
         settings.remove(setting);
     }
 }

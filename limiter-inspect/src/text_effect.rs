@@ -55,7 +55,7 @@ impl TextEffect {
                 }
             }
         }
-        let mut effect = Self { new_counts: new_counts(&old, &new), ..Self::default() };
+        let mut effect = Self { new_counts: new_counts(fleet, &old, &new), ..Self::default() };
         for name in &names {
             of_rule(name, find(&old, "rules", name), find(&new, "rules", name), &mut effect);
         }
@@ -84,8 +84,8 @@ fn find<'t>(document: &'t DocumentMut, kind: &str, name: &str) -> Option<&'t dyn
     document.get(kind)?.as_table_like()?.get(name)?.as_table_like()
 }
 
-/// Adds the limits and the mode of limiters to both texts where the old one leaves them to the source.
-fn complete(old: &mut DocumentMut, new: &mut DocumentMut, name: &str, live: &LiveLimits) {
+/// Adds what limiters have of a rule to both texts where the old one leaves it to the source, or to a level below.
+pub(crate) fn complete(old: &mut DocumentMut, new: &mut DocumentMut, name: &str, live: &LiveLimits) {
     let lacks = |field: &str| find(old, "rules", name).is_none_or(|rule| rule.get(field).is_none());
     let has_algorithm = find(old, "rules", name)
         .is_some_and(|rule| limits(rule).iter().any(|limit| limit.algorithm.is_some() || limit.layout.is_some()));
@@ -105,6 +105,9 @@ fn complete(old: &mut DocumentMut, new: &mut DocumentMut, name: &str, live: &Liv
         fields.extend(
             [("algorithm", value(algorithm)), ("layout", value(layout))].into_iter().filter(|(field, _)| lacks(field)),
         );
+    }
+    if let Some(buckets) = live.packed.filter(|_| lacks("packed")) {
+        fields.push(("packed", value(i64::from(buckets))));
     }
     if lacks("mode") {
         fields.push(("mode", value(live.mode.as_str())));
@@ -348,5 +351,39 @@ mod tests {
         let new = "[rules.a]\nlimit = '6/s'\n";
         assert_eq!(changes(Some(&bucket), "", new), ["all keys of `a`: 5/s -> 6/s"]);
         assert!(TextEffect::of(Some(&bucket), "", new).new_counts.is_empty());
+    }
+
+    #[test]
+    fn a_change_of_packed_counts_starts_new_ones() {
+        let rule = |fields: &str| format!("[rules.a]\nlimit = '5/10s'\n{fields}\n");
+        let of = |fields: &str| rule(&format!("[[rules.a.override]]\nmatch = {{ b = '7' }}\n{fields}"));
+        let packed = "5/10s, packed = 16384";
+        for (old, new, expected) in [
+            (rule(""), rule("packed = 16384"), format!("all keys of `a`: 5/10s -> {packed}; new counts")),
+            (rule("packed = 16384"), rule(""), format!("all keys of `a`: {packed} -> 5/10s; new counts")),
+            (rule(""), of("packed = 16384"), format!("`b` = 7 of `a`: 5/10s -> {packed}; new counts")),
+        ] {
+            assert_eq!(changes(None, &old, &new), [expected], "{new}");
+        }
+        let packed_plan = "[plans.pro]\nlimit = '5/d'\npacked = 16384\n";
+        assert_eq!(
+            changes(None, "[plans.pro]\nlimit = '5/d'\n", packed_plan),
+            ["customers of the plan `pro`: 5/d -> 5/d, packed = 16384"]
+        );
+        // A text without the setting leaves it to the level below.
+        let fleet = Fleet::of_inventory(
+            r#"{"rule":"a","keys":["a:{b}"],"limits":["5/10s"],"mode":"enforce","origin":"file","packed":16384}"#,
+        );
+        let effect = |new: &str| changes(Some(&fleet), "", new);
+        assert_eq!(effect("[rules.a]\npacked = 16384\n"), [""; 0]);
+        assert_eq!(
+            effect("[rules.a]\nlimit = '6/10s'\n"),
+            [format!("all keys of `a`: {packed} -> 6/10s, packed = 16384")]
+        );
+        let other = "[rules.a]\npacked = 32768\n";
+        assert_eq!(effect(other), [format!("all keys of `a`: {packed} -> 5/10s, packed = 32768; new counts")]);
+        let notes = |fleet: &Fleet, new: &str| TextEffect::of(Some(fleet), "", new).new_counts.len();
+        assert_eq!((notes(&fleet, other), notes(&fleet, "[rules.a]\npacked = 16384\n")), (1, 0));
+        assert_eq!(notes(&live(r#""5/10s""#), other), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Names of a text that no limiter that lives has: rules, parts of keys, and keys.
+//! Names of a text that no limiter that lives has: rules, parts of keys, and keys. Before them are rules that cannot be packed
+//! beside what limiters have.
 //!
 //! They are warnings: rules may be published before a deploy, and at night a program may not run. A name that is nearly one
 //! that lives is probably a mistake, which would leave the limit as it is.
@@ -11,6 +12,7 @@ use toml_edit::{Document, DocumentMut, Item, TableLike};
 use crate::fleet::{Fleet, fits, parts};
 use crate::misspelling::{is_misspelt, similar_name};
 use crate::nearest_keys::nearest_keys;
+use crate::packed_conflicts::packed_conflicts;
 use crate::rule_settings::{OverrideKeys, overrides};
 
 /// The most warnings about one text.
@@ -44,6 +46,10 @@ fn warnings(fleet: &Fleet, old: &str, new: &str) -> Vec<TextWarning> {
     let before = old.parse::<DocumentMut>().unwrap_or_default();
     let Some(rules) = spans.get("rules").and_then(Item::as_table_like) else { return Vec::new() };
     let mut warnings = Warnings { fleet, text: new, found: Vec::new() };
+    for conflict in packed_conflicts(fleet, old, new).into_iter().take(MAX_WARNINGS) {
+        let start = rules.key(&conflict.rule).and_then(|key| key.span()).map(|span| span.start);
+        warnings.add(start, conflict.message, None);
+    }
     for (name, rule) in rules.iter() {
         if warnings.is_full() {
             break;
@@ -225,5 +231,14 @@ mod tests {
         let text = "[rules.user]\nlimit = '5/10s'\n";
         let [warning] = &text_warnings(&Fleet::of_inventory(""), "", text)[..] else { panic!("a warning") };
         assert!(warning.message.ends_with("not checked: no limiter lives") && warning.suggestion.is_none());
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_packed_in_limiters_draws_a_warning() {
+        let bucket =
+            r#"{"rule":"a","keys":["a"],"limits":[{"limit":"5/s","algorithm":"token_bucket"}],"origin":"attribute"}"#;
+        let found = warnings(&Fleet::of_inventory(bucket), "", "# Quotas.\n[rules.a]\npacked = 16384\n");
+        let [TextWarning { message, line: Some(2), suggestion: None }] = &found[..] else { panic!("{found:?}") };
+        assert!(message.starts_with("`a` is packed beside `token_bucket` in the limiters that live"), "{message}");
     }
 }

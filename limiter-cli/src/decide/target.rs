@@ -163,7 +163,7 @@ impl Target {
         }
         // An override for this key may have a limit.
         let decision = self.rule().peek(&self.key, &self.default_limit).await?;
-        if limit_and_source(&decision).0 == self.default_limit {
+        if limit_and_source(&decision).0.unpacked() == self.default_limit {
             return Err(without_limit(&self.rule, "the rules"));
         }
         Ok(())
@@ -172,7 +172,7 @@ impl Target {
     async fn is_without_limit(&self) -> Result<bool, Failure> {
         let decision = self.rule().peek(&self.key, &self.default_limit).await?;
         let (limit, source) = limit_and_source(&decision);
-        Ok(limit == self.default_limit && source != Source::Mode)
+        Ok(limit.unpacked() == self.default_limit && source != Source::Mode)
     }
 }
 

@@ -1,14 +1,15 @@
 //! Rules, parts and keys of a change that no limiter that lives has.
 //!
 //! They are warnings: rules may be published before a deploy, and at night a program may not run. A new name that is nearly
-//! that of a rule which lives is probably a mistake, which would leave the limit as it is.
+//! that of a rule which lives is probably a mistake, which would leave the limit as it is. So are rules that cannot be packed
+//! beside what limiters have.
 
 use rate_limited::Key;
 
 use crate::arguments::KeysArguments;
 use crate::failure::Failure;
 use crate::output::{Output, visible};
-use limiter_inspect::{Fleet, fits, is_misspelt, parts};
+use limiter_inspect::{Fleet, fits, is_misspelt, packed_conflicts, parts};
 
 /// The most names of a text that are warned of.
 const MAX_WARNINGS: usize = 10;
@@ -79,5 +80,12 @@ pub(super) fn warn_of_unknown<'n>(fleet: &Fleet, names: impl Iterator<Item = &'n
                 visible(name)
             ));
         }
+    }
+}
+
+/// Warns of rules whose counts cannot be packed in the limiters that live.
+pub(super) fn warn_of_packed(fleet: &Fleet, old: &str, new: &str, output: &Output) {
+    for conflict in packed_conflicts(fleet, old, new).iter().take(MAX_WARNINGS) {
+        output.warn(visible(&conflict.message));
     }
 }

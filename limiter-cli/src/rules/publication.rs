@@ -78,11 +78,12 @@ impl Publication<'_> {
             return self.unchanged();
         }
         let (before, after) = (RuleText::parse(old).unwrap_or_else(|_| RuleText::empty()), RuleText::parse(text)?);
-        let notes = new_counts(before.document(), after.document());
+        let notes = new_counts(self.fleet.as_ref(), before.document(), after.document());
         if let Some(fleet) = &self.fleet {
             let is_changed = |name: &str| before.excerpt(name) != after.excerpt(name);
             let changed = after.rules().into_iter().map(|(name, _)| name).filter(|name| is_changed(name));
             live_names::warn_of_unknown(fleet, changed, self.output);
+            live_names::warn_of_packed(fleet, old, text, self.output);
         }
         for note in notes.iter().take(MAX_NOTES) {
             self.output.note(&note.message);

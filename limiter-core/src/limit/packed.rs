@@ -79,6 +79,28 @@ impl Limit {
         PackedBuckets::of_bits(self.place.0)
     }
 
+    /// Returns the limit as if its rule were not [packed](crate::Rule::packed), to compare it with another one: `==` compares
+    /// the places of counts too.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limit, Limiter, Rule};
+    ///
+    /// let limit: Limit = "5/10s".parse()?;
+    /// let limiter = Limiter::builder().rule("user", Rule::new().limit(limit).packed(262_144)).build()?;
+    /// let decision = limiter.named("user").check_blocking(&Key::new("user:").part(42), &limit)?;
+    /// assert_ne!(decision.limit(), limit);
+    /// assert_eq!(decision.limit().unpacked(), limit);
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn unpacked(self) -> Self {
+        match self.packed() {
+            Some(_) => Self { place: CountPlace::COMPACT, ..self },
+            None => self,
+        }
+    }
+
     /// Returns the limit as if its rule were packed into so many hashes, if its counts can be: for tests of direct calls.
     #[cfg(feature = "test-util")]
     #[doc(hidden)]
@@ -137,7 +159,9 @@ mod tests {
             "5/10s".parse::<Limit>().expect("valid").with_packed(PackedBuckets::of_bits(18)).expect("a window");
         assert!(packed.with_algorithm(Algorithm::FixedWindow).packed().is_some());
         assert!(packed.with_algorithm(Algorithm::TokenBucket).packed().is_none());
-        assert!(packed.with_layout(Layout::Zset).expect("a window").packed().is_none());
+        let zset = packed.with_layout(Layout::Zset).expect("a window");
+        assert!(zset.packed().is_none());
+        assert_eq!((packed.unpacked(), zset.unpacked()), ("5/10s".parse().expect("valid"), zset));
         for other in ["50 concurrent", "1000/month"] {
             let Ok(limit) = other.parse::<Limit>() else { continue };
             assert_eq!(limit.with_packed(packed.packed()).is_ok(), other.contains("month"), "{other}");

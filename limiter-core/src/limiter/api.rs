@@ -217,6 +217,9 @@ impl Limiter {
     /// While the standby limiter of another process is consulted, that process's own counter goes on. A key that shares
     /// its counter with others, because [`max_keys`](crate::Builder::max_keys) are in use, is not reset.
     ///
+    /// The counts of a [packed](crate::Rule::packed) rule are in another place, which a limit of a text does not name:
+    /// [`Named::reset`](crate::Named::reset) resets them.
+    ///
     /// # Errors
     /// The store's failure, whatever the policy. The key may then not be reset in the store.
     ///

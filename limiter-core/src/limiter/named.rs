@@ -295,7 +295,8 @@ impl<'a> Named<'a> {
     }
 
     /// Resets the counters of `key` for the rule's limits: the configured ones, or else `limit`. It ends the key's
-    /// [block](crate::Rule::block) by the rule.
+    /// [block](crate::Rule::block) by the rule. The counts of a [packed](crate::Rule::packed) rule are reset in the hashes that
+    /// it has now, and not where they were before a change.
     ///
     /// # Errors
     /// As for [`Limiter::reset`].

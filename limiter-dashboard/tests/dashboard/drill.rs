@@ -190,3 +190,23 @@ async fn without_the_limiters_a_text_is_checked_and_published_all_the_same() {
         StatusCode::UNAUTHORIZED
     );
 }
+
+/// Each rule of a limiter got a block, which a packed one cannot have, so its keys had no answer.
+#[tokio::test]
+async fn the_key_of_a_packed_rule_has_its_state() {
+    let server = RedisServer::start();
+    let packed = r#"{"rule":"user:{user_id}","keys":["user:{user_id}"],"limits":["5/10s"],"mode":"enforce","origin":"file","packed":16384}"#;
+    LiveLimiters::on(&server).beat(packed, &["-"]);
+    let router = router(&server).await;
+    let answer = post(&router, "/api/key", &json!({ "key": "user:@4711", "rule": "" })).await.ok();
+    let limit = &answer["rules"][0]["limits"][0];
+    assert_eq!((&limit["limit"], &limit["used"]), (&json!("5/10s"), &json!(0)), "{answer}");
+    let toml = "[rules.\"user:{user_id}\"]\nblock = \"1h\"\n";
+    let effect = post(&router, "/api/text/check", &json!({ "toml": toml })).await.ok();
+    let warning = effect["warnings"][0]["message"].as_str().unwrap_or_default();
+    assert!(warning.starts_with("`user:{user_id}` is packed beside `block`"), "{effect}");
+    let toml = "[rules.\"user:{user_id}\"]\npacked = 32768\n";
+    let effect = post(&router, "/api/text/check", &json!({ "toml": toml })).await.ok();
+    assert_eq!(effect["changes"][0]["starts_new_counts"], json!(true), "{effect}");
+    assert!(effect["notes"][0].as_str().is_some_and(|note| note.ends_with("from 16384 to 32768")), "{effect}");
+}
