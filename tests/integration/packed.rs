@@ -81,7 +81,7 @@ async fn counts_share_hashes_that_expire() {
         assert_eq!(take(&limiter, &key, 1).await, Some(4));
     }
     let hash = hash(&server);
-    assert_eq!(server.command(&["HLEN", &hash]).integer(), KEYS.into());
+    assert_eq!(server.command(&["HLEN", &hash]).integer(), i64::from(KEYS));
     assert_eq!(server.all_keys(), [&*hash]);
     let left = server.pttl(&hash);
     assert!((9_000..=13_700).contains(&left), "no sooner than the last count, and not much later: {left}");
