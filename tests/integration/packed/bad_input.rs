@@ -124,6 +124,16 @@ async fn a_full_server_fails_only_calls_that_write() {
             (_, result) => panic!("call {index}: {result:?}"),
         }
     }
+    // Alone, and as the first write of a batch: a refusal must not make the writes after it possible.
+    let before = server.all_keys();
+    let new: Vec<_> = (0..20).map(|number| key(&format!("new{number}"))).collect();
+    for key in &new {
+        assert_eq!(named.check(key, any).await.expect_err("no room").kind(), ErrorKind::OutOfMemory);
+    }
+    for result in futures_util::future::join_all(new.iter().map(|key| named.check(key, any))).await {
+        assert_eq!(result.expect_err("no room").kind(), ErrorKind::OutOfMemory);
+    }
+    assert_eq!(server.all_keys(), before);
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(take(&limiter, &free, 1).await, Some(4), "no permit was taken");
 }

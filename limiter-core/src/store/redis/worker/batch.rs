@@ -57,9 +57,6 @@ struct SentCommand<'a> {
     permit: Option<Rc<InFlightPermit>>,
 }
 
-/// Entries that are sent at a time: the server serves no other client meanwhile.
-const MAX_ENTRIES: usize = 128;
-
 impl Worker {
     /// Sends the calls of a queue in batches, as far as permits are free.
     pub(super) fn send_batches(self: &Rc<Self>, queue: &Rc<BatchQueue>) {
@@ -89,9 +86,9 @@ impl Worker {
     /// Assembles batches, one for each slot. Calls that need no script call get their replies here.
     fn assemble(self: &Rc<Self>, queue: &Rc<BatchQueue>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
-        let (mut entries, now) = (0, Instant::now());
+        let (mut entries, most_entries, now) = (0, queue.most_entries(), Instant::now());
         for _ in 0..MAX_BATCH_CALLS {
-            if entries == MAX_ENTRIES {
+            if entries == most_entries {
                 break;
             }
             let Some(call) = queue.pop() else { break };
@@ -99,11 +96,15 @@ impl Worker {
             if !call.is_awaited() {
                 continue;
             }
-            if queue.is_too_late(&call, now) {
+            if now >= call.deadline.instant {
                 self.deadlines.fail(iter::once(&*call));
                 continue;
             }
             if self.keeper.reply_or_hold(queue, &call, |renewal| self.renew(renewal)) {
+                continue;
+            }
+            if queue.is_too_late(&call, now) {
+                self.deadlines.fail(iter::once(&*call));
                 continue;
             }
             let Some(call) = self.local.reserve(call) else { continue };
@@ -158,6 +159,9 @@ impl Worker {
     ) {
         let SentCommand { command, sent, terms, polled, attempt, mut permit } = batch;
         drop(polled);
+        // Without its permit it went to another server, or has waited for one.
+        let sent_at = permit.as_ref().and_then(|_| attempt.sent_at());
+        let has_waiting_calls = !queue.is_empty();
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The next batch is sent before these replies are distributed, so the server need not wait for it.
             permit.take();
@@ -177,12 +181,12 @@ impl Worker {
                 if let Some(permit) = &permit {
                     permit.report_missed_reply();
                 }
-                queue.record_reply(deadline, attempt.sent_at(), None);
+                queue.record_reply(deadline, sent_at, None, has_waiting_calls);
                 sent.fail(|call| self.deadlines.timeout(call));
             }
             Ok(Ok(BatchReply { entries: replies, .. })) => {
                 if let Some(replied_at) = attempt.replied_at() {
-                    queue.record_reply(deadline, attempt.sent_at(), Some(replied_at));
+                    queue.record_reply(deadline, sent_at, Some(replied_at), has_waiting_calls);
                 }
                 let mut replies = replies.into_iter();
                 sent.settle_all(|entry| match replies.next() {

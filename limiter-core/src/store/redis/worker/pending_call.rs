@@ -219,11 +219,22 @@ impl BatchQueue {
         self.margin.has_passed(call.deadline, now)
     }
 
-    /// Records the reply to a batch that was sent at this time, if it was, and whose oldest call has this deadline. It came
+    /// The entries that may be sent at a time.
+    pub(crate) fn most_entries(&self) -> usize {
+        self.margin.most_entries()
+    }
+
+    /// Records the reply to a batch that was sent to the queue's own server at this time, if it was, and whose oldest call has this deadline. It came
     /// at that time; `None` if it did not come in time.
-    pub(crate) fn record_reply(&self, deadline: Deadline, sent_at: Option<Instant>, replied_at: Option<Instant>) {
+    pub(crate) fn record_reply(
+        &self,
+        deadline: Deadline,
+        sent_at: Option<Instant>,
+        replied_at: Option<Instant>,
+        has_waiting_calls: bool,
+    ) {
         if let Some(sent_at) = sent_at {
-            self.margin.record(deadline, sent_at, replied_at);
+            self.margin.record(deadline, sent_at, replied_at, has_waiting_calls);
         }
         if let Some(connection) = self.connection.upgrade() {
             self.late_replies.record(deadline, replied_at, &connection);

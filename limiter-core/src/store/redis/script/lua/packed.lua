@@ -72,6 +72,9 @@ do
         if expires_at > now_floor and own then
           value = call('GET', own)
           if type(value) == 'table' then
+            if not string.find(value.err, 'WRONGTYPE', 1, true) then
+              return value
+            end
             failures = failures or {}
             failures[field], value = value, false
           end

@@ -51,7 +51,10 @@ local function write_own(field, ttl)
   local own, marker, offset, stored = owns[field], markers and markers[field] or 0, tails and tails[field], nil
   if not ttl and marker == 0 then
     -- A change in place sets no expiry: the hash has it, unless that was lost.
-    ttl = server.call('PTTL', hashes[field])
+    ttl = call('PTTL', hashes[field])
+    if type(ttl) == 'table' then
+      return ttl
+    end
     ttl = ttl > 0 and ttl or longest_life(field)
   end
   local ttl_text = ttl and string.format('%d', ttl)
@@ -116,6 +119,10 @@ if failure then
   for number = 1, failed_at do
     local field = changed[number]
     local marker, hash = markers and markers[field], hashes[field]
+    if marker and owns and owns[field] and before[field] then
+      -- Only if it is there: it would have no expiry.
+      call('SET', owns[field], before[field], 'XX', 'KEEPTTL')
+    end
     if marker then
       call('HSET', hash, field, pack_bytes('>BI6', 0, marker))
     elseif before[field] then
@@ -165,7 +172,7 @@ end
 local sweeps = 0
 for _, field in ipairs(changed) do
   local rate = (before[field] or markers and markers[field]) and WRITES or ADDS
-  if (now_micros + byte(field)) % rate == 0 and sweeps < MAX_SWEEPS then
+  if (now_micros + byte(field) + indices[field]) % rate == 0 and sweeps < MAX_SWEEPS then
     sweeps = sweeps + 1
     local at = terms_at(indices[field])
     sweep(hashes[field], ARGV[at], tonumber(ARGV[at + 1]), now_floor)

@@ -1,11 +1,14 @@
         -- The write of sliding_simple.lua for a packed count. Without `granted` packed.lua decides.
         if #new <= MAX_FIELD_BYTES then
           local field, quarter = words[7 + index], (window - window % 4) / 4 + 1
-          written, before = index, value
-          if all_before then
-            all_before[index] = value
-          end
           local stored = call('HSET', key, field, new)
+          if type(stored) == 'number' then
+            -- A write that a full server has refused is not taken back: it would refuse no other one afterwards.
+            written, before = index, value
+            if all_before then
+              all_before[index] = value
+            end
+          end
           local rate = stored == 1 and ADDS or WRITES
           local due = now_floor + new_ttl
           due = due - due % quarter
@@ -19,7 +22,7 @@
             end
           end
           granted = type(stored) == 'number' and 1
-          if granted and sweeps < MAX_SWEEPS and (now_micros + byte(field)) % rate == 0 then
+          if granted and sweeps < MAX_SWEEPS and (now_micros + byte(field) + index) % rate == 0 then
             sweeps = sweeps + 1
             sweep(key, 'sliding_window', window, now_floor)
           end
