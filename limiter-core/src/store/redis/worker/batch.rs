@@ -160,9 +160,8 @@ impl Worker {
         let SentCommand { command, sent, terms, polled, attempt, mut permit } = batch;
         drop(polled);
         // Without its permit it went to another server, or has waited for one.
-        let sent_at = permit.as_ref().and_then(|_| attempt.sent_at());
-        let has_waiting_calls = !queue.is_empty();
-        if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
+        let (sent_at, has_waiting_calls) = (permit.as_ref().and_then(|_| attempt.sent_at()), !queue.is_empty());
+        if matches!(reply, Ok(Ok(_))) && has_waiting_calls {
             // The next batch is sent before these replies are distributed, so the server need not wait for it.
             permit.take();
             self.send_batches(queue);

@@ -1,4 +1,4 @@
-//! What may be sent to a server whose replies come too late: smaller batches, of calls that have time for a reply.
+//! The bounds of what is sent to a server whose replies come too late: smaller batches, of calls that have time for a reply.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ use super::call::Deadline;
 /// of a batch, and each reply in time adds one. A reply in time after which no call waits undoes half of both: the server
 /// runs what comes.
 pub(super) struct SendMargin {
-    /// In 128ths of the time.
+    /// The part, in 128ths of the time.
     part: Cell<u32>,
     most_entries: Cell<usize>,
     /// Replies in time since the part was changed.
@@ -161,19 +161,20 @@ mod tests {
     }
 
     /// The calls of one process.
-    struct Process {
+    struct CallingProcess {
         margin: SendMargin,
         waiting: VecDeque<Deadline>,
         arrived: Instant,
         in_flight: usize,
     }
 
-    /// More calls come to a server than it can run, each of which takes it so long. Returns the share of its work whose
-    /// replies come in time. `is_fixed` if the processes learn nothing from late replies.
+    /// Returns the share of a server's work whose replies come in time, if more calls come than it can run, each of which takes
+    /// it so long. `is_fixed` if the processes learn nothing from late replies.
     async fn share_in_time(processes: u32, load: f64, entry_time: Duration, is_fixed: bool) -> f64 {
         const TIMEOUT: Duration = Duration::from_millis(100);
         let (pause, begun) = (entry_time.mul_f64(f64::from(processes) / load), Instant::now());
-        let new = || Process { margin: SendMargin::default(), waiting: VecDeque::new(), arrived: begun, in_flight: 0 };
+        let new =
+            || CallingProcess { margin: SendMargin::default(), waiting: VecDeque::new(), arrived: begun, in_flight: 0 };
         let mut all: Vec<_> = (0..processes).map(|_| new()).collect();
         let mut server: VecDeque<(usize, Instant, Vec<Deadline>)> = VecDeque::new();
         let (mut in_time, mut served) = (0_usize, 0);
@@ -185,7 +186,7 @@ mod tests {
                     process.arrived += pause;
                 }
                 while process.in_flight < 2 && !process.waiting.is_empty() {
-                    let Process { margin, waiting, .. } = process;
+                    let CallingProcess { margin, waiting, .. } = process;
                     let is_sent = |deadline: &Deadline| !margin.has_passed(*deadline, now);
                     let taken = std::iter::from_fn(|| waiting.pop_front()).filter(is_sent);
                     let batch: Vec<_> = taken.take(margin.most_entries()).collect();
