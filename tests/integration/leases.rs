@@ -169,7 +169,7 @@ async fn a_call_with_another_max_takes_no_lease() {
     let fleet = Fleet::new();
     let (limiter, key, limit) = (fleet.leasing().await, key("a"), leased_limit());
     let (calls, _) = use_lease(&limiter, &key, &limit).await;
-    let higher = "10001/1s".parse().expect("a limit");
+    let higher = crate::support::limit("10001/1s");
     assert_eq!(allowed(&limiter, &key, &higher).await.source(), Source::Store);
     fleet.advance_millis(15);
     let plain = fleet.plain().await;

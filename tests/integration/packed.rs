@@ -294,7 +294,7 @@ async fn documented_permissions_suffice_and_each_is_needed() {
 async fn a_count_that_moves_out_and_returns_changes_no_other_count_of_its_key() {
     const RULES: [&str; 3] = ["plain", "packed", "packed into others"];
     let (server, clock) = (RedisServer::start(), ManualClock::new());
-    let with_limit = || Rule::new().limit(limit("10000/1h"));
+    let with_limit = || Rule::new().limit(unpacked_limit("10000/1h"));
     let builder = strict(&server).clock(clock.clone()).rule(RULES[0], with_limit());
     let builder = builder.rule(RULES[1], with_limit().packed(BUCKETS)).rule(RULES[2], with_limit().packed(2 * BUCKETS));
     let (limiter, key) = (builder.connect().await.expect("a server"), key("a"));
