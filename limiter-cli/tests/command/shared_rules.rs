@@ -401,7 +401,7 @@ fn an_operator_needs_the_documented_permissions_alone() {
     let findings = run(&["--json", "doctor"]).json();
     let unknown = findings.as_array().expect("a list").iter().filter(|finding| finding["status"] == "unknown");
     let unknown: Vec<_> = unknown.map(|finding| finding["check"].as_str().expect("a name")).collect();
-    assert_eq!(unknown, ["cluster", "sentinel", "activity"], "{findings}");
+    assert_eq!(unknown, ["cluster", "sentinel", "packed", "activity"], "{findings}");
 }
 
 #[test]
