@@ -44,6 +44,13 @@ async fn check_n(subject: &Subject, rule: &str, key: &Key, cost: u32) -> Decisio
     subject.limiter.named(rule).check_n(key, &any, cost).await.expect("the store answers")
 }
 
+/// Makes one decision about a key under each of two rules.
+async fn check_both(subject: &Subject, rules: [(&str, &Key); 2]) -> Decision {
+    let any = limit("1/h");
+    let calls = rules.map(|(rule, key)| (rule, key, &any, 1));
+    subject.limiter.check_rules(&calls).await.expect("the store answers")
+}
+
 async fn check(subject: &Subject, key: &Key) -> Decision {
     check_n(subject, "login", key, 1).await
 }
@@ -208,11 +215,8 @@ async fn a_rule_without_a_block_ignores_those_of_others(subject: Subject) {
 
 async fn a_rule_of_a_decision_about_several_blocks_its_own_key(subject: Subject) {
     with_rules(&subject.limiter, &[("login", login(&["5/s"], "1min")), ("other", Rule::new().limit(limit("1/s")))]);
-    let (user, service, any) = (key("user"), key("service"), limit("1/h"));
-    let both = async || {
-        let rules = [("login", &user, &any, 1), ("other", &service, &any, 1)];
-        subject.limiter.check_rules(&rules).await.expect("the store answers")
-    };
+    let (user, service) = (key("user"), key("service"));
+    let both = async || check_both(&subject, [("login", &user), ("other", &service)]).await;
     assert!(both().await.is_allowed());
     let by_other = both().await.into_result().expect_err("a denial");
     assert!(!by_other.is_blocked(), "the rule without a block has denied");
@@ -234,11 +238,8 @@ async fn a_rule_of_a_decision_about_several_blocks_its_own_key(subject: Subject)
 async fn a_rule_beside_a_packed_one_blocks_its_own_key(subject: Subject) {
     let other = Rule::new().limit(limit("9/h")).packed(16_384);
     with_rules(&subject.limiter, &[("login", login(&["1/s"], "1min")), ("other", other)]);
-    let (user, service, any) = (key("user"), key("service"), limit("1/h"));
-    let both = async || {
-        let rules = [("login", &user, &any, 1), ("other", &service, &any, 1)];
-        subject.limiter.check_rules(&rules).await.expect("the store answers")
-    };
+    let (user, service) = (key("user"), key("service"));
+    let both = async || check_both(&subject, [("login", &user), ("other", &service)]).await;
     assert!(both().await.is_allowed());
     let by_login = both().await.into_result().expect_err("a denial");
     assert!(by_login.is_blocked());
@@ -253,11 +254,8 @@ async fn a_rule_beside_a_packed_one_blocks_its_own_key(subject: Subject) {
 async fn calls_of_several_rules_are_blocked_together(subject: Subject) {
     let rules = [("one", login(&["1/s"], "10s")), ("two", login(&["1/s"], "20s"))];
     with_rules(&subject.limiter, &rules);
-    let (key, any) = (key("a"), limit("1/h"));
-    let both = async || {
-        let rules = [("one", &key, &any, 1), ("two", &key, &any, 1)];
-        subject.limiter.check_rules(&rules).await.expect("the store answers")
-    };
+    let key = key("a");
+    let both = async || check_both(&subject, [("one", &key), ("two", &key)]).await;
     assert!(both().await.is_allowed());
     let denied = both().await.into_result().expect_err("a denial");
     assert_eq!((denied.name(), denied.retry_after()), ("two", 20 * SECOND), "the block that ends last");

@@ -3,7 +3,8 @@
           local field, quarter = words[7 + index], (window - window % 4) / 4 + 1
           local stored = call('HSET', key, field, new)
           if type(stored) == 'number' then
-            -- A write that a full server has refused is not taken back: it would refuse no other one afterwards.
+            -- Only a write that was stored is taken back. Redis checks its memory before the first write of a script alone,
+            -- and the HDEL for one that it has refused would be that write.
             written, before = index, value
             if all_before then
               all_before[index] = value
