@@ -34,7 +34,7 @@ fn write_count(server: &RedisServer) -> String {
 #[tokio::test]
 async fn value_sizes_match_the_documentation() {
     let bytes = |algorithm: Algorithm| match algorithm {
-        SlidingWindow => 7 + 4,
+        SlidingWindow => 4 + 4,
         FixedWindow => 17,
         SlidingCounter => 21,
         TokenBucket | LeakyBucket => 34,

@@ -49,7 +49,7 @@ end
 
 -- Returns the newest stamp of a log in ms, or nil.
 local function newest_stamp(log, window)
-  if not log or #log < 11 or string.byte(log) ~= 7 and #log < 19 then
+  if not log or string.byte(log) == 7 and not is_log(log) or string.byte(log) ~= 7 and #log < 19 then
     return nil
   end
   local base, newest = struct.unpack('>I6', log, 2), nil
@@ -86,7 +86,7 @@ end
 -- Returns the log of a sliding window: short, long, or with leases; with several runs, many, about as many as a log keeps
 -- apart, or about as many as a short log has or becomes short with. Its newest stamp is now, 1 ms ahead, or up to half a
 -- window ago. Its totals often wrap at 2^32, and sometimes it is nearly full, or has runs that are just too large for a
--- short log. Gaps are up to the largest of a short log.
+-- short log. Gaps are up to the largest of a short log. The first run of every third short log is at the base.
 local function any_log(window)
   local unit, total = unit_of(window), 0
   local is_short = random(1, 2) == 1
@@ -105,6 +105,7 @@ local function any_log(window)
   if is_short then
     log[1] = struct.pack('>BI6', 7, base - earlier * unit)
   end
+  local is_at_base = is_short and random(1, 3) == 1
   for run = 1, runs do
     local permits = random(1, odds_of_large) == 1 and random(250, is_short and 255 or 260) or random(1, 3)
     total = total + (run == full_run and 4294967295 - 300 * runs or permits)
@@ -112,7 +113,11 @@ local function any_log(window)
     if is_short then
       -- The base is later, if the first gap would be too large.
       local gap = math.min(offset - before, 16777215)
-      log[#log + 1] = struct.pack('>I3B', gap, permits)
+      if run == 1 and is_at_base then
+        log[1] = struct.pack('>BI6B', 7, base + (gap - earlier) * unit, permits)
+      else
+        log[#log + 1] = struct.pack('>I3B', gap, permits)
+      end
     else
       log[#log + 1] = struct.pack('>I4I4', offset, (math.floor(first) + total) % 4294967296)
     end
@@ -320,7 +325,7 @@ for round = 1, rounds do
       local was_short, is_short = string.byte(values_before[pair]) == 7, string.byte(values[pair]) == 7
       local form = was_short and is_short and 9 or was_short and 10 or is_short and 11
       seen[form or 9] = seen[form or 9] + (form and 1 or 0)
-      if is_short and (#values[pair] > 63 or #values[pair] % 4 ~= 3) then
+      if is_short and not is_log(values[pair]) then
         return 'a short value of another length: ' .. hex(values[pair])
       end
     end

@@ -27,7 +27,7 @@ end
 -- Returns whether a value has the version and the length of a short log, or of a long one without leases.
 local function is_log(value)
   local version = string.byte(value)
-  return version == 7 and #value >= 11 and #value <= 63 and #value % 4 == 3
+  return version == 7 and #value >= 8 and #value <= 63 and (#value % 4 == 0 or #value % 4 == 3 and #value > 7)
     or version == 1 and #value >= 19 and #value % 8 == 3
 end
 
@@ -35,7 +35,11 @@ end
 local function runs_of(value)
   local base, offsets, permits, total = struct.unpack('>I6', value, 2), {}, {}, 0
   if string.byte(value) == 7 then
-    for at = 8, #value - 3, 4 do
+    local is_at_base = #value % 4 == 0
+    if is_at_base then
+      offsets[1], permits[1] = 0, string.byte(value, 8)
+    end
+    for at = is_at_base and 9 or 8, #value - 3, 4 do
       local gap, more = struct.unpack('>I3B', value, at)
       offsets[#offsets + 1], permits[#permits + 1] = (offsets[#offsets] or 0) + gap, more
     end

@@ -18,17 +18,22 @@
 -- than 2.5 kB for a log that grows.
 local read, write, floor, ceil, min = struct.unpack, struct.pack, math.floor, math.ceil, math.min
 -- The numbers of the short form.
-local SHORT, SHORT_HEADER, SHORT_RUN, MAX_SHORT_RUNS, SHORT_AGAIN = 7, 7, 4, 14, 7
+local SHORT, SHORT_RUN, MAX_SHORT_RUNS, SHORT_AGAIN = 7, 4, 14, 7
 local MAX_UNITS, MAX_RUN_PERMITS = 16777216, 255
+
+-- Returns where the runs of a short log begin. If the first one is at the base, it has no gap.
+local function short_header(value)
+  return value and #value % SHORT_RUN == 0 and 4 or 7
+end
 
 -- Returns the stamp of the first run from `low` to `last` whose running total is at least `permits`; nil if there is
 -- none. Of a short log `first` is the offset of the run `low`; of a long one it is nil.
 local function stamp_with(permits, value, low, last, base, before, unit, first)
   local HEADER, RUN, WRAP = 11, 8, 4294967296
   if first then
-    local offset, sum = first, 0
+    local offset, sum, header = first, 0, short_header(value)
     for run = low, last do
-      local gap, more = read('>I3B', value, SHORT_HEADER + (run - 1) * SHORT_RUN + 1)
+      local gap, more = read('>I3B', value, header + (run - 1) * SHORT_RUN + 1)
       offset, sum = run > low and offset + gap or offset, sum + more
       if sum >= permits then
         return base + offset * unit
@@ -71,15 +76,18 @@ local function sliding_at_once(value, window, limit, cost, calls)
   -- The offset of the first live run of a short log, or of one that begins anew; nil for a long log.
   local first = (not value or string.byte(value) == SHORT) and 0 or nil
   while unit * MAX_UNITS < window do unit = unit * 2 end
+  local header
   if value and first then
-    last = (#value - SHORT_HEADER) / SHORT_RUN
+    header = short_header(value)
+    last = (#value - header) / SHORT_RUN
     if last < 1 or last % 1 ~= 0 or last > MAX_SHORT_RUNS then
       return false
     end
-    local _, stored_base, gap, permits = read('>BI6I3B', value)
-    first, offset, total = gap, gap, permits
+    local stored_base, permits, gap = read('>I6', value, 2), string.byte(value, header + SHORT_RUN), nil
+    first = header == 7 and read('>I3', value, 8) or 0
+    offset, total = first, permits
     for run = 2, last do
-      local next_gap, more = read('>I3B', value, SHORT_HEADER + (run - 1) * SHORT_RUN + 1)
+      local next_gap, more = read('>I3B', value, header + (run - 1) * SHORT_RUN + 1)
       offset, total = offset + next_gap, total + more
     end
     local last_stamp = stored_base + offset * unit
@@ -89,7 +97,7 @@ local function sliding_at_once(value, window, limit, cost, calls)
       local expired = (now - window - base) / unit
       while first <= expired do
         live, before = live + 1, before + permits
-        gap, permits = read('>I3B', value, SHORT_HEADER + (live - 1) * SHORT_RUN + 1)
+        gap, permits = read('>I3B', value, header + (live - 1) * SHORT_RUN + 1)
         first = first + gap
       end
       used = total - before
@@ -189,17 +197,21 @@ local function sliding_at_once(value, window, limit, cost, calls)
   if first then
     local added = taken
     if kept < last then
-      local last_gap, permits = read('>I3B', value, SHORT_HEADER + kept * SHORT_RUN + 1)
+      local last_gap, permits = read('>I3B', value, header + kept * SHORT_RUN + 1)
       gap, added = last_gap + gap, permits + taken
     end
     gap = kept < live and offset or gap
     if added <= MAX_RUN_PERMITS and gap < MAX_UNITS and first < MAX_UNITS and kept - live + 2 <= MAX_SHORT_RUNS then
-      local runs = ''
-      if kept >= live then
-        runs = string.sub(value, SHORT_HEADER + (live - 1) * SHORT_RUN + 4, SHORT_HEADER + kept * SHORT_RUN)
-        runs = write('>I3', first) .. runs
+      local new
+      if kept < live then
+        new = gap == 0 and write('>BI6B', SHORT, base, added) or write('>BI6I3B', SHORT, base, gap, added)
+      elseif live == 1 then
+        new = string.sub(value, 1, header + kept * SHORT_RUN) .. write('>I3B', gap, added)
+      else
+        local runs = string.sub(value, header + live * SHORT_RUN, header + kept * SHORT_RUN)
+        new = write('>BI6I3', SHORT, base, first) .. runs .. write('>I3B', gap, added)
       end
-      return grants, left, retry_at, reset_at, write('>BI6', SHORT, base) .. runs .. write('>I3B', gap, added), expires_at
+      return grants, left, retry_at, reset_at, new, expires_at
     elseif last > 0 then
       return false
     end

@@ -17,7 +17,7 @@ local words = ARGV
 local is_charge = words[7] == '+'
 if words[1] == '1' and words[2] == 'sliding_window' and (is_charge or words[7] == '1') then
   local HEADER, RUN, VERSION, CAPACITY, WRAP, MAX_UNITS = 11, 8, 1, 128, 4294967296, 16777216
-  local SHORT, SHORT_HEADER, SHORT_RUN, MAX_SHORT_BYTES, MAX_RUN_PERMITS, SHORT_AGAIN = 7, 7, 4, 63, 255, 7
+  local SHORT, SHORT_RUN, MAX_SHORT_BYTES, MAX_SHORT_RUNS, MAX_RUN_PERMITS, SHORT_AGAIN = 7, 4, 63, 14, 255, 7
   local MIN_APPEND_BYTES, MAX_APPEND_BYTES, EXPIRY_SLACK_MS = 256, 1256, 500
   -- Arithmetic reads a number faster than a function.
   local keys, window, limit, cost = KEYS, words[3] + 0, words[4] + 0, words[6] + 0
@@ -36,14 +36,21 @@ if words[1] == '1' and words[2] == 'sliding_window' and (is_charge or words[7] =
     -- An error is a table of length 0.
     local size = value and #value or 0
     local stamp, new, write_offset, granted, left, retry, counted = nil, nil, nil, nil, nil, 0, cost
-    local is_fresh, version, base, first, permits = not value, nil, nil, nil, nil
-    if size <= MAX_SHORT_BYTES and size > SHORT_HEADER and size % SHORT_RUN == 3 then
-      version, base, first, permits = unpack('>BI6I3B', value)
+    local is_fresh, version, base, first, permits, header = not value, nil, nil, nil, nil, nil
+    if size <= MAX_SHORT_BYTES and size > 7 then
+      if size % SHORT_RUN == 0 then
+        -- The first run has no gap: it is at the base.
+        version, base, permits = unpack('>BI6B', value)
+        first, header = 0, 4
+      elseif size % SHORT_RUN == 3 then
+        version, base, first, permits = unpack('>BI6I3B', value)
+        header = 7
+      end
     end
     if version == SHORT then
       -- Offsets from the base: `newest` is that of the last run, and `first` will be that of the first live one.
       local newest, used = first, permits
-      for at = SHORT_HEADER + SHORT_RUN + 1, size, 4 * SHORT_RUN do
+      for at = header + SHORT_RUN + 1, size, 4 * SHORT_RUN do
         local a1, b1, c1, p1, a2, b2, c2, p2, a3, b3, c3, p3, a4, b4, c4, p4 = byte(value, at, at + 15)
         if p4 then
           newest = newest + (a1 + a2 + a3 + a4) * 65536 + (b1 + b2 + b3 + b4) * 256 + c1 + c2 + c3 + c4
@@ -63,7 +70,7 @@ if words[1] == '1' and words[2] == 'sliding_window' and (is_charge or words[7] =
         is_fresh = true
       elseif stamp <= now_ceil then
         -- The permits of expired runs, and the place of the first live run.
-        local before, at = 0, SHORT_HEADER + 1
+        local before, at = 0, header + 1
         while first <= expired do
           before, used, at = before + permits, used - permits, at + SHORT_RUN
           local gap
@@ -92,16 +99,16 @@ if words[1] == '1' and words[2] == 'sliding_window' and (is_charge or words[7] =
           if gap == 0 then
             kept, added = size - SHORT_RUN, counted + byte(value, size)
           end
-          if added <= MAX_RUN_PERMITS and gap < MAX_UNITS and kept - at < MAX_SHORT_BYTES - SHORT_HEADER - SHORT_RUN then
+          if added <= MAX_RUN_PERMITS and gap < MAX_UNITS and kept - at < (MAX_SHORT_RUNS - 1) * SHORT_RUN then
             stamp = stamp + gap * unit
             if gap == 0 then
               new = sub(value, 1, -2) .. string.char(added)
             else
               new = value .. pack('>I3B', gap, added)
             end
-            if at > SHORT_HEADER + 1 then
+            if at > header + 1 then
               -- False for a log whose base must move up.
-              new = first < MAX_UNITS and sub(value, 1, SHORT_HEADER) .. pack('>I3', first) .. sub(new, at + 3)
+              new = first < MAX_UNITS and pack('>BI6I3', SHORT, base, first) .. sub(new, at + 3)
             end
           else
             stamp, new = stamp + gap * unit, pack('>BI6I4', VERSION, base, before)
@@ -207,7 +214,7 @@ if words[1] == '1' and words[2] == 'sliding_window' and (is_charge or words[7] =
     end
     if is_fresh then
       stamp, left = now_ceil, limit - cost
-      fresh = fresh or cost <= MAX_RUN_PERMITS and pack('>BI6I3B', SHORT, now_ceil, 0, cost)
+      fresh = fresh or cost <= MAX_RUN_PERMITS and pack('>BI6B', SHORT, now_ceil, cost)
         or pack('>BI6I4I4I4', VERSION, now_ceil, 0, 0, cost)
       new = fresh
     end

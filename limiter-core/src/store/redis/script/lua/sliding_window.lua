@@ -2,8 +2,9 @@
 -- algorithm/sliding_window.rs explains the arithmetic; the two agree to the millisecond.
 --
 -- A value  short: version, base (ms), then at most 14 runs of (units after the run before, and of the first after the base,
---          permits). 63 bytes at most: hashes keep longer values in another encoding. Nine runs fit into 44 bytes, which
---          the server stores in one allocation
+--          permits). If the first run is at the base, as in a log that has begun anew, it has no units. 63 bytes at most:
+--          hashes keep longer values in another encoding. Ten runs fit into 44 bytes, which the server stores in one
+--          allocation
 --          long: version, base (ms), total before the first run, the mark if the log has leases, then runs of (units after
 --          the base, total so far); totals are modulo 2^32
 -- Form     a log begins short. It becomes long with a run more, a run of more than 255 permits, or a lease. It becomes
@@ -21,7 +22,8 @@ local function sliding_window()
   local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
   -- A log is read in place. Its runs are those of the value from `live` to `last`. If this call has taken permits
-  -- (`added`), the newest run follows. Run `index` of a short value begins at its byte 4 + 4 * index.
+  -- (`added`), the newest run follows. The permits of run
+  -- `index` of a short value are its byte log.header + 4 * index, and the units before them the three bytes before that.
   local function run(log, index)
     if index > log.last then
       return log.newest, log.total, log.offset
@@ -30,7 +32,7 @@ local function sliding_window()
     if log.is_short then
       offset, total = log.first, log.before
       for at = log.live, index do
-        local gap, permits = unpack('>I3B', log.value, 4 + 4 * at)
+        local gap, permits = unpack('>I3B', log.value, log.header + 4 * at - 3)
         offset, total = at > log.live and offset + gap or offset, total + permits
       end
     else
@@ -45,7 +47,7 @@ local function sliding_window()
     if log.is_short then
       local sum = 0
       for index = low, log.last do
-        sum = sum + string.byte(log.value, 7 + 4 * index)
+        sum = sum + string.byte(log.value, log.header + 4 * index)
         if sum >= permits then return index end
       end
       return high
@@ -74,15 +76,13 @@ local function sliding_window()
         window = window, unit = unit, base = now_ceil, before = 0, value = '', header = HEADER, live = 1, last = 0,
         added = false, used = 0, newest = now_ceil, total = 0, offset = 0, ahead = 0, most_short = MAX_SHORT_RUNS,
       }
-    elseif #value < HEADER then
-      return nil
     end
-    local SHORT_HEADER, SHORT_RUN, SHORT_VERSION, SHORT_AGAIN = 7, 4, 7, 7
-    local version, base, before = unpack('>BI6I4', value)
+    local SHORT_RUN, SHORT_VERSION, SHORT_AGAIN = 4, 7, 7
+    local version = string.byte(value)
     local is_short = version == SHORT_VERSION
     local header, width, expected, ahead, mark = HEADER, RUN, VERSION, 0, nil
     if is_short then
-      header, width, expected = SHORT_HEADER, SHORT_RUN, SHORT_VERSION
+      header, width, expected = #value % SHORT_RUN == 0 and 4 or 7, SHORT_RUN, SHORT_VERSION
     elseif (#value - HEADER) % RUN ~= 0 then
       header, expected, ahead = LEASED_HEADER, LEASED_VERSION, lease_time(window)
     end
@@ -93,13 +93,12 @@ local function sliding_window()
     if header == LEASED_HEADER then
       mark = unpack('>I4', value, HEADER + 1)
     end
-    local offset, total, first
+    local base, before, offset, total, first = unpack('>I6', value, 2), 0, nil, nil, nil
     if is_short then
       local byte = string.byte
-      total = before % 256
-      first, before = (before - total) / 256, 0
+      first, total = header == 7 and unpack('>I3', value, 8) or 0, byte(value, header + SHORT_RUN)
       offset = first
-      for at = SHORT_HEADER + SHORT_RUN + 1, #value, 2 * SHORT_RUN do
+      for at = header + SHORT_RUN + 1, #value, 2 * SHORT_RUN do
         local a1, b1, c1, p1, a2, b2, c2, p2 = byte(value, at, at + 7)
         offset, total = offset + a1 * 65536 + b1 * 256 + c1, total + p1
         if p2 then
@@ -107,6 +106,7 @@ local function sliding_window()
         end
       end
     else
+      before = unpack('>I4', value, 8)
       offset, total = unpack('>I4I4', value, header + (last - 1) * RUN + 1)
     end
     local stamp = base + offset * unit
@@ -124,7 +124,7 @@ local function sliding_window()
     local expired, low = (now - window - base) / unit, 1
     if is_short then
       while first <= expired do
-        local permits, gap = unpack('>BI3', value, 7 + 4 * low)
+        local permits, gap = unpack('>BI3', value, header + 4 * low)
         before, low, first = before + permits, low + 1, first + gap
       end
       log.first, log.before, log.used = first, before, total - before
@@ -175,7 +175,7 @@ local function sliding_window()
     by = min(by, offset)
     for index = log.live, log.last do
       if log.is_short then
-        local gap, permits = unpack('>I3B', log.value, 4 + 4 * index)
+        local gap, permits = unpack('>I3B', log.value, log.header + 4 * index - 3)
         offset, total = index > log.live and offset + gap or offset, total + permits
       else
         offset, total = unpack('>I4I4', log.value, header + (index - 1) * RUN + 1)
@@ -334,8 +334,11 @@ local function sliding_window()
     end
     if last < live then
       local permits = (log.total - before) % WRAP
-      local fits = first < MAX_UNITS and permits >= 1 and permits <= MAX_PERMITS
-      return fits and pack('>BI6I3B', SHORT_VERSION, base, first, permits) or nil
+      if first >= MAX_UNITS or permits < 1 or permits > MAX_PERMITS then
+        return nil
+      end
+      return first == 0 and pack('>BI6B', SHORT_VERSION, base, permits)
+        or pack('>BI6I3B', SHORT_VERSION, base, first, permits)
     elseif log.is_short then
       -- The runs before the newest one stay as they are, but for the first gap.
       from, before = log.previous_offset, log.previous_total
@@ -343,7 +346,7 @@ local function sliding_window()
         local _, total, offset = run(log, last)
         from, before = offset, total
       end
-      local gap, permits, kept = log.offset - from, (log.total - before) % WRAP, 7 + 4 * last
+      local gap, permits, kept = log.offset - from, (log.total - before) % WRAP, log.header + 4 * last
       if first >= MAX_UNITS or gap >= MAX_UNITS or permits > MAX_PERMITS then
         return nil
       end
@@ -351,7 +354,7 @@ local function sliding_window()
       if live == 1 then
         return string.sub(value, 1, kept) .. newest
       end
-      return pack('>BI6I3', SHORT_VERSION, base, first) .. string.sub(value, 7 + 4 * live, kept) .. newest
+      return pack('>BI6I3', SHORT_VERSION, base, first) .. string.sub(value, log.header + 4 * live, kept) .. newest
     end
     value = pack('>BI6', SHORT_VERSION, base)
     for index = live, log.added and last + 1 or last do
@@ -360,7 +363,9 @@ local function sliding_window()
       if gap < 0 or gap >= MAX_UNITS or permits < 1 or permits > MAX_PERMITS then
         return nil
       end
-      value, from, before = value .. pack('>I3B', gap, permits), offset, total
+      local is_at_base = index == live and gap == 0
+      value = value .. (is_at_base and string.char(permits) or pack('>I3B', gap, permits))
+      from, before = offset, total
     end
     return value
   end
