@@ -121,16 +121,42 @@ impl PackedPlace {
         }
     }
 
-    /// Returns whether the count moved out lately. Either answer may be wrong.
+    /// Returns whether the count moved out lately, for one call more. Either answer may be wrong.
     pub(crate) fn has_moved_out(&self) -> bool {
-        let Some((entry, digest)) = MOVED_OUT.get().and_then(|table| self.entry(table)) else { return false };
-        let found = entry.load(Ordering::Relaxed);
-        if found & !CALLS_MASK != digest || found & CALLS_MASK == 0 {
-            return false;
-        }
+        let Some((entry, found)) = self.remembered() else { return false };
         // A race loses a count of calls at most.
         entry.store(found - 1, Ordering::Relaxed);
         true
+    }
+
+    /// The entry and what it has, if calls may rely on it.
+    fn remembered(&self) -> Option<(&'static AtomicU64, u64)> {
+        let (entry, digest) = self.entry(MOVED_OUT.get()?)?;
+        let found = entry.load(Ordering::Relaxed);
+        (found & !CALLS_MASK == digest && found & CALLS_MASK > 0).then_some((entry, found))
+    }
+}
+
+/// Where a count is, as far as this process knows. Counts in different places are decided by different parts of the scripts,
+/// so a batch has those of one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CountPlace {
+    /// A key of its own.
+    #[default]
+    Key,
+    /// A field of a hash.
+    Field,
+    /// A key of its own, which the field names.
+    MovedOut,
+}
+
+impl CountPlace {
+    /// The place of the count that would have this name without hashes.
+    pub(crate) fn of(name: &[u8], buckets: Option<PackedBuckets>) -> Self {
+        let Some(buckets) = buckets else { return Self::Key };
+        // The digest is not needed while none is known to have moved out.
+        let has_moved_out = MOVED_OUT.get().is_some() && PackedPlace::new(name, buckets).remembered().is_some();
+        if has_moved_out { Self::MovedOut } else { Self::Field }
     }
 }
 

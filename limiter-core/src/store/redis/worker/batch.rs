@@ -25,16 +25,18 @@ use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::naming::RedisKey;
+use crate::store::redis::packed::CountPlace;
 use crate::store::redis::script::block_arguments::CountedBlock;
 use crate::store::redis::script::command::{BatchEntry, Command};
 use crate::store::redis::script::reply::BatchReply;
 use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
-use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
+use crate::{Algorithm, Error, ErrorKind, Layout};
 
-/// Entries of one slot, with their calls.
+/// Entries of one slot and one place, with their calls.
 #[derive(Default)]
 struct Batch {
+    place: CountPlace,
     /// The key of each entry.
     keys: Vec<RedisKey>,
     entries: Vec<BatchEntry>,
@@ -83,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Assembles batches, one for each slot. Calls that need no script call get their replies here.
+    /// Assembles batches, one for each slot and place. Calls that need no script call get their replies here.
     fn assemble(self: &Rc<Self>, queue: &Rc<BatchQueue>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
         let (mut entries, most_entries, now) = (0, queue.most_entries(), Instant::now());
@@ -108,12 +110,10 @@ impl Worker {
                 continue;
             }
             let Some(call) = self.local.reserve(call) else { continue };
-            // Packed counts have a script of their own.
-            let group = |key: &RedisKey, limit: Limit| (key.slot, limit.packed().is_some());
-            let of_call = group(call.key(), call.request().limit);
-            let is_of_call = |batch: &Batch| group(&batch.keys[0], batch.entries[0].limit) == of_call;
+            let (key, place) = (call.key(), CountPlace::of(&call.key().name, call.request().limit.packed()));
+            let is_of_call = |batch: &Batch| (batch.keys[0].slot, batch.place) == (key.slot, place);
             let index = batches.iter().position(is_of_call).unwrap_or_else(|| {
-                batches.push(Batch::default());
+                batches.push(Batch { place, ..Batch::default() });
                 batches.len() - 1
             });
             entries += batches[index].add(call);
