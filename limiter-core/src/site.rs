@@ -37,6 +37,10 @@ impl Site {
         self.rule.cost
     }
 
+    pub(crate) fn block(&self) -> Option<&'static str> {
+        self.rule.block
+    }
+
     /// Returns the path of the function, such as `shop::orders::find`, or `shop::orders::Orders::find` for a method.
     ///
     /// The path of a method is as rustc prints it, so that of a trait's method is
@@ -101,6 +105,8 @@ pub struct RuleSite {
     pub burst: Option<u32>,
     /// The cost, if it is a number, and if the attribute has no `burst`, which configured limits would use.
     pub cost: Option<u32>,
+    /// The text of the block.
+    pub block: Option<&'static str>,
     /// The module and the name of the function, without the type of a method.
     pub function: &'static str,
     /// The source file.

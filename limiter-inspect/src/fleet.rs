@@ -39,6 +39,8 @@ pub struct LiveLimits {
     pub mode: Mode,
     /// The number of hashes that share the counts, if the rule is packed.
     pub packed: Option<u32>,
+    /// The block of a key after a denial, such as `10m`.
+    pub block: Option<String>,
     /// The level of the limits, such as `attribute`.
     pub origin: String,
     /// The limiters that have them.
@@ -183,12 +185,13 @@ fn add(rules: &mut BTreeMap<String, LiveRule>, line: &str, limiters: usize) -> b
     let origin = rule["origin"].as_str().unwrap_or("-").to_owned();
     let mode = rule["mode"].as_str().and_then(mode).unwrap_or_default();
     let packed = rule["packed"].as_u64().and_then(|buckets| buckets.try_into().ok());
+    let block = rule["block"].as_str().map(str::to_owned);
     let same = |other: &&mut LiveLimits| {
-        (&other.limits, &other.unread, other.mode, other.packed) == (&read, &unread, mode, packed)
+        (&other.limits, &other.unread, other.mode, other.packed, &other.block) == (&read, &unread, mode, packed, &block)
     };
     match known.variants.iter_mut().find(same) {
         Some(same) => same.limiters += limiters,
-        None => known.variants.push(LiveLimits { limits: read, unread, mode, packed, origin, limiters }),
+        None => known.variants.push(LiveLimits { limits: read, unread, mode, packed, block, origin, limiters }),
     }
     true
 }

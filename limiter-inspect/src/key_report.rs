@@ -283,7 +283,8 @@ fn in_words(variant: &LiveLimits) -> String {
     let mode = if variant.mode == Mode::Enforce { String::new() } else { format!(", {}", variant.mode.as_str()) };
     let limits = limits.collect::<Vec<_>>().join(" and ");
     let packed = variant.packed.map_or_else(String::new, |buckets| format!(", packed = {buckets}"));
-    format!("{}{packed}{mode} in {}", if limits.is_empty() { "no limit" } else { &limits }, variant.limiters)
+    let block = variant.block.as_ref().map_or_else(String::new, |block| format!(", block = {block}"));
+    format!("{}{packed}{block}{mode} in {}", if limits.is_empty() { "no limit" } else { &limits }, variant.limiters)
 }
 
 /// The mode of the key, which an override may have.
@@ -416,6 +417,7 @@ mod tests {
             in_words(&Fleet::of_inventory(&line).rule("a").expect("it lives").variants[0])
         };
         assert_eq!(words(r#","packed":16384"#), "5/10s, packed = 16384, shadow in 1");
+        assert_eq!(words(r#","block":"10m""#), "5/10s, block = 10m, shadow in 1");
         assert_eq!(words(""), "5/10s, shadow in 1");
     }
 }

@@ -105,6 +105,7 @@ mod tests {
     const BUCKET: &str = r#""limits":[{"limit":"5/s","algorithm":"token_bucket"}],"origin":"attribute""#;
     const PACKED: &str = r#""limits":["5/10s"],"origin":"file","packed":16384"#;
     const WINDOW: &str = r#""limits":["5/10s"],"origin":"attribute""#;
+    const BLOCK: &str = r#""limits":["5/10s"],"origin":"attribute","block":"10m""#;
     const OVERRIDE: &str = "[[rules.a.override]]\nmatch = { b = 7 }\n";
 
     #[test]
@@ -123,7 +124,9 @@ mod tests {
                 "`token_bucket`",
             ),
             (zset, packed.clone(), "`layout = \"zset\"`"),
-            (slots, packed, "`concurrent`"),
+            (slots, packed.clone(), "`concurrent`"),
+            (BLOCK, packed, "`block`"),
+            (BLOCK, format!("{OVERRIDE}packed = 16384\n"), "`block`"),
             (PACKED, rule("block = '1h'"), "`block`"),
             (PACKED, rule("algorithm = 'leaky_bucket'"), "`leaky_bucket`"),
             (PACKED, rule("limit = { limit = '5/s', algorithm = 'token_bucket' }"), "`token_bucket`"),

@@ -109,6 +109,9 @@ pub(crate) fn complete(old: &mut DocumentMut, new: &mut DocumentMut, name: &str,
     if let Some(buckets) = live.packed.filter(|_| lacks("packed")) {
         fields.push(("packed", value(i64::from(buckets))));
     }
+    if let Some(block) = live.block.as_ref().filter(|_| lacks("block")) {
+        fields.push(("block", value(block)));
+    }
     if lacks("mode") {
         fields.push(("mode", value(live.mode.as_str())));
     }

@@ -24,6 +24,7 @@ pub(crate) struct RuleInventory {
 struct OfProgram {
     keys: BTreeSet<String>,
     limits: Vec<OwnLimit>,
+    block: Option<&'static str>,
 }
 
 /// A limit in the source.
@@ -53,7 +54,8 @@ impl RuleInventory {
                 rule.limits = limits.collect();
             }
         };
-        for site in sites() {
+        let sites = sites();
+        for site in &sites {
             let (algorithm, burst) = site.algorithm_and_burst();
             add(
                 site.rule(),
@@ -70,6 +72,9 @@ impl RuleInventory {
         }
         for name in &self.declared {
             add(name, &mut [].into_iter(), &mut [].into_iter());
+        }
+        for site in sites.iter().filter(|site| site.block().is_some()) {
+            rules.entry(site.rule().to_owned()).or_default().block = site.block();
         }
         rules
     }
@@ -121,8 +126,10 @@ fn inventory_rule(name: &str, of_program: &OfProgram, levels: &RuleLevels, switc
     let limits: Vec<_> = limits.iter().map(OwnLimit::json).collect();
     let (mode, origin) = (settings.mode().as_str(), settings.limits_origin());
     let packed = settings.packed().map_or(String::new(), |buckets| format!(",\"packed\":{buckets}"));
+    let block = settings.call.block.map(|block| block.to_string()).or(of_program.block.map(str::to_owned));
+    let block = block.map_or(String::new(), |block| format!(",\"block\":{}", json(&block)));
     let line = format!(
-        "{{\"rule\":{},\"keys\":{},\"limits\":[{}],\"mode\":{},\"origin\":{}{packed}}}",
+        "{{\"rule\":{},\"keys\":{},\"limits\":[{}],\"mode\":{},\"origin\":{}{packed}{block}}}",
         json(name),
         json_list(of_program.keys.iter().map(String::as_str)),
         limits.join(","),
@@ -225,11 +232,11 @@ mod tests {
     fn an_inventory_has_rules_keys_and_limits_and_no_override() {
         let customer = KeyMatch::parts([("user", "customer 42")]);
         let rule = Rule { key: Some("a\"b:{user}".into()), ..Rule::new() }.limit("5/10s".parse().expect("a limit"));
+        let rule = rule.block("10m".parse().expect("a block"));
         let rule = rule.overriding(customer, Rule::new().limit("7/10s".parse().expect("a limit")));
         let limiter = Limiter::builder().url("memory:").rule("getId", rule).declare("other").build().expect("valid");
         let found = lines(&limiter);
-        let expected =
-            r#"{"rule":"getId","keys":["a\"b:{user}"],"limits":["5/10s"],"mode":"enforce","origin":"builder"}"#;
+        let expected = r#"{"rule":"getId","keys":["a\"b:{user}"],"limits":["5/10s"],"mode":"enforce","origin":"builder","block":"10m"}"#;
         assert!(found.iter().any(|line| line == expected), "{found:?}");
         assert!(found.iter().any(|line| line.starts_with(r#"{"rule":"other","keys":[]"#)), "{found:?}");
         assert!(!found.iter().any(|line| line.contains("customer") || line.contains("7/10s")), "{found:?}");

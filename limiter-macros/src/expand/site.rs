@@ -112,6 +112,13 @@ impl Expansion<'_> {
             Given::Literal(cost) if !has_burst => quote!(::core::option::Option::Some(#cost)),
             _ => quote!(::core::option::Option::None),
         };
+        let block = match rule.block {
+            Some(block) => {
+                let text = block.to_string();
+                quote!(::core::option::Option::Some(#text))
+            }
+            None => quote!(::core::option::Option::None),
+        };
         quote! {
             #runtime::RuleSite {
                 name: #name,
@@ -120,6 +127,7 @@ impl Expansion<'_> {
                 algorithm: #algorithm,
                 burst: #burst,
                 cost: #cost,
+                block: #block,
                 function: ::core::concat!(::core::module_path!(), "::", #function),
                 file: ::core::file!(),
                 line: ::core::line!(),

@@ -31,6 +31,7 @@ fn get(id: u64) -> Option<u64> {
                         algorithm: "sliding_window",
                         burst: ::core::option::Option::None,
                         cost: ::core::option::Option::Some(1u32),
+                        block: ::core::option::Option::None,
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),
                         line: ::core::line!(),

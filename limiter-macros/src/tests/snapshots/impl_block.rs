@@ -16,6 +16,7 @@ impl<T> Service<T> {
                             algorithm: "sliding_window",
                             burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
+                            block: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

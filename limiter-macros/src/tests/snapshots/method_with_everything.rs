@@ -34,6 +34,7 @@ async fn get(&self, mut id: u64, _unused: &str) -> Reply {
                             algorithm: "sliding_window",
                             burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
+                            block: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

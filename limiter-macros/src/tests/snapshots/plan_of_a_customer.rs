@@ -49,6 +49,7 @@ async fn get(customer: &Customer) -> Result<u64, Busy> {
                             algorithm: "sliding_window",
                             burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
+                            block: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),
@@ -62,6 +63,7 @@ async fn get(customer: &Customer) -> Result<u64, Busy> {
                             algorithm: "sliding_window",
                             burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
+                            block: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

@@ -21,6 +21,7 @@ async fn get(id: u64, name: String) -> Result<u64, Failed> {
                             algorithm: "sliding_window",
                             burst: ::core::option::Option::None,
                             cost: ::core::option::Option::Some(1u32),
+                            block: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

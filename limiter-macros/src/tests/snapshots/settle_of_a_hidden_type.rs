@@ -12,6 +12,7 @@ async fn get(size: u32) -> Result<Vec<impl Row>, Busy> {
                 algorithm: "sliding_window",
                 burst: ::core::option::Option::None,
                 cost: ::core::option::Option::None,
+                block: ::core::option::Option::None,
                 function: ::core::concat!(::core::module_path!(), "::", "get"),
                 file: ::core::file!(),
                 line: ::core::line!(),

@@ -51,6 +51,7 @@ async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
                             algorithm: "token_bucket",
                             burst: ::core::option::Option::Some(10u32),
                             cost: ::core::option::Option::None,
+                            block: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

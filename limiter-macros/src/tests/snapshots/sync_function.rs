@@ -14,6 +14,7 @@ fn get_id() -> Result<u64, Busy> {
                         algorithm: "sliding_window",
                         burst: ::core::option::Option::None,
                         cost: ::core::option::Option::Some(1u32),
+                        block: ::core::option::Option::None,
                         function: ::core::concat!(
                             ::core::module_path!(), "::", "get_id"
                         ),

@@ -34,6 +34,7 @@ fn get(tenant: &str, user: &User, hash: u32) -> Reply {
                         algorithm: "sliding_window",
                         burst: ::core::option::Option::None,
                         cost: ::core::option::Option::Some(1u32),
+                        block: ::core::option::Option::None,
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),
                         line: ::core::line!(),
