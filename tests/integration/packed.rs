@@ -14,6 +14,7 @@ mod bad_input;
 mod large;
 mod lost;
 mod servers;
+mod sweeps;
 
 const BUCKETS: u32 = 16_384;
 const RULE: &str = "packed";

@@ -22,7 +22,7 @@ fn times_of_script_calls(server: &RedisServer) -> [i64; 3] {
 }
 
 /// Adds so many counts to a hash, each with a permit of this instant.
-fn fill(server: &RedisServer, hash: &str, counts: usize, millis: u64) {
+pub(super) fn fill(server: &RedisServer, hash: &str, counts: usize, millis: u64) {
     let value = [&[7][..], &millis.to_be_bytes()[2..], &[0, 0, 0, 1]].concat();
     let mut client = server.client().expect("connects");
     let fields: Vec<_> = (0..counts).map(|number| format!("{number:016}")).collect();

@@ -129,6 +129,33 @@ async fn an_own_key_of_another_type_fails_its_calls_and_stays() {
     assert_eq!(reset.kind(), ErrorKind::Protocol);
 }
 
+/// A count returns to its hash before its own key is deleted. Without the permission for that it stays where it was.
+#[tokio::test]
+async fn a_count_that_cannot_return_stays_as_it_was() {
+    let server = RedisServer::builder().tcp().user_with_rules("app", "pw", "+@all ~* &*").start();
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().url(server.url()).on_error(OnError::Raise).remember_denials(Duration::ZERO);
+    let builder = builder.rule(RULE, packed(&["30/1h"])).presence(false).clock(clock.clone());
+    let (limiter, [key, other]) = (builder.connect().await.expect("a server"), two_keys());
+    let (_, own) = grow(&server, &limiter, &clock, &key).await;
+    // Three permits count, so the log fits into its field.
+    clock.advance(Duration::from_secs(3_600) - Duration::from_millis(40));
+    let stored = || server.command(&["GET", &own]).bytes();
+    let before = stored();
+    assert_eq!(server.command(&["ACL", "SETUSER", "app", "-del"]).text(), "OK");
+    let (named, any) = (limiter.named(RULE), limit("1/1s"));
+    let calls = join_all([&key, &other].map(|key| named.check(key, &any))).await;
+    assert_eq!(calls[0].as_ref().expect_err("no decision").kind(), ErrorKind::Refused);
+    let error = once_connected(async || named.check(&key, &any).await).await.expect_err("no decision");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!((stored(), server.pttl(&own) > 0), (before, true));
+    assert_eq!(server.command(&["ACL", "SETUSER", "app", "+del"]).text(), "OK");
+    let left = async |key| once_connected(async || named.peek(key, &any).await).await.expect("a decision").remaining();
+    assert_eq!((left(&key).await, left(&other).await), (27, if calls[1].is_ok() { 29 } else { 30 }));
+    assert_eq!(take(&limiter, &key, 1).await, Some(26));
+    assert!(!server.all_keys().contains(&own), "it has returned");
+}
+
 /// The server becomes full and has room again while batches are under way. Whatever a call replies is what was counted.
 #[tokio::test]
 async fn a_server_that_is_full_for_a_while_counts_what_it_allows() {

@@ -1,9 +1,11 @@
 //! Packed rules on clusters, on slots that move, and on servers with other settings.
 
+use futures_util::future::join_all;
 use limiter_testkit::Cluster;
+use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::cluster::{self, name_in};
+use crate::cluster::{self, key_per_master, name_in};
 
 const SLOT: u16 = 4711;
 
@@ -59,10 +61,16 @@ async fn a_log_grows_beyond_its_field_while_its_slot_moves() {
     let migration = cluster.begin_migration(SLOT, to);
     takes(12).await;
     assert_eq!(migration.move_keys(10), 1, "the hash alone");
-    takes(12).await;
+    // Longer than a log that is written whole.
+    takes(19).await;
+    let server = cluster.server(to);
+    let hash = server.keys().remove(0);
     migration.finish();
-    takes(12).await;
-    assert_eq!(cluster.server(to).keys().len(), 2, "it has moved out afterwards");
+    assert_eq!(server.command(&["PERSIST", &hash]).integer(), 1);
+    takes(1).await;
+    let own = server.keys().into_iter().find(|name| *name != hash).expect("it has moved out afterwards");
+    assert!(server.pttl(&own) > 3_500_000, "it lives a window, also if its hash has lost its expiry");
+    takes(4).await;
     // Both keys move, one after the other.
     let back = cluster.masters().into_iter().find(|master| *master != to).expect("another");
     let migration = cluster.begin_migration(SLOT, back);
@@ -79,6 +87,40 @@ async fn a_log_grows_beyond_its_field_while_its_slot_moves() {
     assert_eq!(take(&limiter, &key, 1).await, Some(60 - 3 - 36 - 3 - 2));
 }
 
+/// More batches of calls that wait than may be in flight to a server.
+#[tokio::test]
+async fn calls_that_wait_for_a_slot_that_moves_keep_no_others_waiting() {
+    const CALLS: u32 = 10;
+    let cluster = Cluster::builder().masters_only().start();
+    let (limiter, clock) = on_cluster(&cluster, packed(&["60/1h"])).await;
+    let from = cluster.master_of(SLOT);
+    let of_from = cluster.masters().into_iter().position(|master| master == from).expect("a master");
+    let (moving, other) = (key(&name_in(SLOT)), key_per_master(&cluster).remove(of_from));
+    for _ in 0..20 {
+        assert!(take(&limiter, &moving, 1).await.is_some());
+        clock.advance(Duration::from_millis(10));
+    }
+    let to = cluster.masters().into_iter().find(|master| *master != from).expect("another");
+    let migration = cluster.begin_migration(SLOT, to);
+    assert_eq!(migration.move_keys(1), 1, "of the hash and the count's own key");
+    let waiting = join_all((0..CALLS).map(async |number| {
+        sleep(Duration::from_millis(20) * number).await;
+        take(&limiter, &moving, 1).await
+    }));
+    let others = async {
+        sleep(Duration::from_millis(20) * (CALLS + 2)).await;
+        for left in (50..60).rev() {
+            let taken = timeout(Duration::from_secs(3), take(&limiter, &other, 1)).await;
+            assert_eq!(taken, Ok(Some(left)), "another slot of the same server");
+        }
+        migration.move_all_keys();
+    };
+    let (mut taken, ()) = tokio::join!(waiting, others);
+    taken.sort_unstable();
+    assert_eq!(taken, (30..40).map(Some).collect::<Vec<_>>());
+    migration.finish();
+}
+
 #[tokio::test]
 async fn batches_follow_a_slot_that_moves() {
     const KEYS: usize = 40;
@@ -89,7 +131,7 @@ async fn batches_follow_a_slot_that_moves() {
     let key = key(&tag);
     let take_all = async || {
         let calls = keys.iter().map(|limit| limiter.check(&key, limit));
-        let decisions = futures_util::future::join_all(calls).await;
+        let decisions = join_all(calls).await;
         decisions.into_iter().map(|decision| decision.expect("a decision").remaining()).collect::<Vec<_>>()
     };
     assert_eq!(take_all().await, [8; KEYS]);
