@@ -72,8 +72,10 @@ impl Log {
     #[inline(always)]
     pub(super) fn decide_fast_path(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
         let AlgorithmInput { floor, ceil, kind: CounterKind { window, .. }, cost, .. } = *input;
+        let available = input.max.saturating_sub(input.pending);
         if window > MAX_UNITS {
-            return self.decide_in_units(input);
+            let (remaining, reset_at) = self.take_in_units(floor, ceil, window, available, cost)?;
+            return Some(Outcome { allowed: true, remaining, retry_at: Some(floor), reset_at, delay: 0 });
         }
         let (base, before) = (self.base, self.before);
         let (newest, first) = self.runs.ends()?;
@@ -81,7 +83,6 @@ impl Log {
         if stamp > ceil || stamp + window <= floor || cost == 0 {
             return None;
         }
-        let available = input.max.saturating_sub(input.pending);
         let remaining = if first + window <= floor {
             self.take_after_expiry(floor, ceil, window, available, cost)?
         } else {
@@ -97,11 +98,10 @@ impl Log {
         Some(Outcome { allowed: true, remaining, retry_at: Some(floor), reset_at: ceil + window, delay: 0 })
     }
 
-    /// The common case of a window with units of several milliseconds: also no run has expired, and the newest one may be
-    /// ahead of the clock by less than a unit.
+    /// Takes permits in the common case of a window with units of several milliseconds: also no run has expired, and the newest
+    /// one may be ahead of the clock by less than a unit. Returns the number of permits left, and when all are free.
     #[inline(never)]
-    fn decide_in_units(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
-        let AlgorithmInput { floor, ceil, kind: CounterKind { window, .. }, cost, .. } = *input;
+    fn take_in_units(&mut self, floor: u64, ceil: u64, window: u64, available: u32, cost: u32) -> Option<(u32, u64)> {
         let (base, before, unit) = (self.base, self.before, unit(window));
         let shift = unit.trailing_zeros();
         let (newest, first) = self.runs.ends()?;
@@ -112,7 +112,6 @@ impl Log {
             return None;
         }
         let offset = u32::try_from((ceil.saturating_sub(base) + (unit - 1)) >> shift).ok()?.max(newest.offset);
-        let available = input.max.saturating_sub(input.pending);
         let remaining = available.saturating_sub(newest.total.wrapping_sub(before)).checked_sub(cost)?;
         let run = Run { offset, total: newest.total.wrapping_add(cost) };
         if offset == newest.offset {
@@ -120,17 +119,11 @@ impl Log {
         } else {
             self.add_run(run, unit, window);
         }
-        Some(Outcome {
-            allowed: true,
-            remaining,
-            retry_at: Some(floor),
-            reset_at: self.stamp(run, unit) + window,
-            delay: 0,
-        })
+        Some((remaining, self.stamp(run, unit) + window))
     }
 
     /// Takes permits on the fast path after the oldest run has expired, and returns the number of permits left. A
-    /// reference to the input would keep that of all calls out of registers.
+    /// reference to the input, here or above, would keep that of all calls out of registers.
     #[inline(never)]
     fn take_after_expiry(&mut self, floor: u64, ceil: u64, window: u64, available: u32, cost: u32) -> Option<u32> {
         let newest = self.runs.newest()?;
