@@ -236,6 +236,17 @@ fn a_rule_in_force_has_the_key_that_a_set_states() {
     assert_eq!((key_of("stated"), key_of("user:{id}")), (Some("user:{id}"), None));
 }
 
+#[test]
+fn the_limits_of_a_rule_in_force_have_its_algorithm() {
+    let limit = "5/s".parse::<Limit>().expect("a limit");
+    let rule = Rule::new().limit(limit).algorithm(Algorithm::TokenBucket).burst(9);
+    let limiter = Limiter::builder().url("memory:").rule("a", rule).build().expect("valid");
+    let expected = limit.with_algorithm(Algorithm::TokenBucket).with_burst(9).expect("a burst");
+    assert_eq!(limiter.rules()[0].limits(), [expected]);
+    let of_calls = limiter.named("a").limits_for(&Key::new("k"), &"1/h".parse().expect("a limit"));
+    assert_eq!(of_calls.expect("valid"), [expected]);
+}
+
 #[cfg(feature = "test-util")]
 #[test]
 fn a_call_has_the_shorter_of_its_deadline_and_the_callers() {

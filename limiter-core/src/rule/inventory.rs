@@ -74,7 +74,8 @@ impl RuleInventory {
             add(name, &mut [].into_iter(), &mut [].into_iter());
         }
         for site in sites.iter().filter(|site| site.block().is_some()) {
-            rules.entry(site.rule().to_owned()).or_default().block = site.block();
+            let rule = rules.entry(site.rule().to_owned()).or_default();
+            rule.block = rule.block.or(site.block());
         }
         rules
     }

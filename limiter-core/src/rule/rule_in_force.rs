@@ -29,10 +29,12 @@ impl RuleInForce {
         attribute_limits: &'static [&'static str],
     ) -> Self {
         let settings = rule.settings();
+        // A layout that an algorithm does not support is an error of each call.
+        let applied = |limit: &Limit| settings.apply_algorithm(*limit, None).unwrap_or(*limit);
         Self {
             name: name.to_owned(),
             key: key.map(str::to_owned),
-            limits: settings.limits().to_vec(),
+            limits: settings.limits().iter().map(applied).collect(),
             packed: settings.packed(),
             mode: settings.mode(),
             call: settings.call.or(settings.default_call),
@@ -55,7 +57,7 @@ impl RuleInForce {
         self.key.as_deref()
     }
 
-    /// The configured limits. Empty if the attribute's limits apply.
+    /// The configured limits, with the algorithm, the burst and the layout that are configured. Empty if the attribute's limits apply.
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
         &self.limits

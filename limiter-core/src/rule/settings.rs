@@ -178,7 +178,8 @@ impl Settings {
         if self.packed.is_none() { Ok(applied) } else { applied.with_packed(self.packed) }
     }
 
-    fn apply_algorithm(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
+    /// As [`apply`](Self::apply), apart from the place of the counts.
+    pub(super) fn apply_algorithm(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
         let in_calendar = own.map_or(limit, |own| limit.in_calendar_of(own));
         let limit = if self.algorithm.is_none() || limit.is_whole() { in_calendar } else { limit };
         if limit.is_whole() {
