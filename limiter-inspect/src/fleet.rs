@@ -118,6 +118,14 @@ impl Fleet {
     }
 }
 
+impl LiveLimits {
+    /// The settings beside the limits and the mode, such as `block = 10m`.
+    pub fn other_settings(&self) -> impl Iterator<Item = String> + use<> {
+        let packed = self.packed.map(|buckets| format!("packed = {buckets}"));
+        packed.into_iter().chain(self.block.as_ref().map(|block| format!("block = {block}")))
+    }
+}
+
 impl LiveRule {
     /// The limits that most limiters have, and the others.
     #[must_use]

@@ -280,11 +280,11 @@ async fn waits(
 /// Returns the limits of some limiters, such as `2/h in 3 limiters`.
 fn in_words(variant: &LiveLimits) -> String {
     let limits = variant.limits.iter().map(Limit::to_string).chain(variant.unread.iter().cloned());
-    let mode = if variant.mode == Mode::Enforce { String::new() } else { format!(", {}", variant.mode.as_str()) };
     let limits = limits.collect::<Vec<_>>().join(" and ");
-    let packed = variant.packed.map_or_else(String::new, |buckets| format!(", packed = {buckets}"));
-    let block = variant.block.as_ref().map_or_else(String::new, |block| format!(", block = {block}"));
-    format!("{}{packed}{block}{mode} in {}", if limits.is_empty() { "no limit" } else { &limits }, variant.limiters)
+    let limits = if limits.is_empty() { "no limit".to_owned() } else { limits };
+    let mode = (variant.mode != Mode::Enforce).then(|| variant.mode.as_str().to_owned());
+    let words: Vec<_> = [limits].into_iter().chain(variant.other_settings()).chain(mode).collect();
+    format!("{} in {}", words.join(", "), variant.limiters)
 }
 
 /// The mode of the key, which an override may have.

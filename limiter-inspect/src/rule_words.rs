@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rate_limited::Limit;
+use rate_limited::{Block, Limit};
 use toml_edit::{Document, Item, TableLike};
 
 use crate::rule_settings::{LimitText, OVERRIDE, OverrideKeys, limits, overrides};
@@ -138,7 +138,11 @@ pub fn override_outlines(toml: &str, rule: &str, max_outlines: usize) -> (Vec<Ov
 pub(crate) fn other_changes<'t>(old: Option<&'t dyn TableLike>, new: Option<&'t dyn TableLike>) -> BTreeSet<&'t str> {
     let is_other = |name: &&str| !["limit", "limits", "mode", "algorithm", "packed", OVERRIDE, "match"].contains(name);
     let names = old.into_iter().chain(new).flat_map(|table| table.iter().map(|(name, _)| name)).filter(is_other);
-    let text = |table: Option<&dyn TableLike>, name: &str| Some(table?.get(name)?.to_string().trim().to_owned());
+    let text = |table: Option<&dyn TableLike>, name: &str| {
+        let value = table?.get(name)?;
+        let block: Option<Block> = value.as_str().filter(|_| name == "block").and_then(|text| text.parse().ok());
+        Some(block.map_or_else(|| value.to_string().trim().to_owned(), |block| block.to_string()))
+    };
     names.filter(|name| text(old, name) != text(new, name)).collect()
 }
 

@@ -389,4 +389,16 @@ mod tests {
         assert_eq!((notes(&fleet, other), notes(&fleet, "[rules.a]\npacked = 16384\n")), (1, 0));
         assert_eq!(notes(&live(r#""5/10s""#), other), 1);
     }
+
+    #[test]
+    fn a_block_that_limiters_have_changes_with_its_meaning_alone() {
+        let line =
+            r#"{"rule":"a","keys":["a:{b}"],"limits":["5/10s"],"mode":"enforce","origin":"attribute","block":"10m"}"#;
+        let fleet = Fleet::of_inventory(line);
+        let effect = |block: &str| changes(Some(&fleet), "", &format!("[rules.a]\nblock = {block}\n"));
+        for same in ["'10m'", "\"10min\"", "'600s'"] {
+            assert_eq!(effect(same), [""; 0], "{same}");
+        }
+        assert_eq!(effect("'11m'"), ["other settings of `a`:  -> `block` changes"]);
+    }
 }

@@ -79,8 +79,8 @@ impl Ops {
     /// Adds `/limits` for requests that `authorize` permits; others get 403. Without this method there is no such route.
     ///
     /// Each line is `{"rule":"search","keys":["search:{user}"],"limits":["5/10s"],"mode":"enforce","origin":"attribute"}`:
-    /// the limits in force for keys without an override, and the level that they come from. Overrides are left out, since
-    /// their keys may name customers.
+    /// the limits in force for keys without an override, and the level that they come from. `packed` and `block` follow, if the
+    /// rule has them. Overrides are left out, since their keys may name customers.
     ///
     /// Compare a secret in constant time, as the crate `subtle` does.
     #[must_use]

@@ -206,7 +206,7 @@ fn why_shows_what_is_in_force_in_the_limiters_whatever_level_it_comes_from() {
     server.command(&["ZADD", "CurrentLimiter:zset:@1@", "1", "a"]);
     let of_set = limiter(&url, &["why", "zset:@1", "--json"]);
     assert!(of_set.json()["rules"][0]["limits"][0]["limit"] == json!("2/h"), "{of_set:?}");
-    // An attribute's block is in no inventory.
+    // The limiters that live have no block for it.
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("rules.toml");
     std::fs::write(&file, "[rules.blocked]\nlimit = '1/s'\nblock = '1h'\n").expect("written");

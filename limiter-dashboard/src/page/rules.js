@@ -72,18 +72,18 @@ async function readFacts(name, place) {
     const { rule, overrides } = await request(`api/rules/${encodeURIComponent(name)}`);
     if (!rule) return place.replaceChildren(note("No limiter that lives has this rule, and neither has the shared text."));
     const fact = (title, ...value) => [element("dt", {}, title), element("dd", {}, ...value)];
-    const limits = (found) => found.join(" and ") || "none";
+    const limits = (found, settings = []) => [found.join(" and ") || "none", ...settings].join(", ");
     const toLine = (line) => button(`line ${line}`, () => openLine(line), { class: "link" });
     const shared = rule.shared;
     const own = overrides?.list ?? [];
     const entry = ({ keys, settings, line }) => element("li", {}, keys.replaceAll("`", ""), ": ", element("span", { class: "mono" }, settings || "no settings"), ", ", toLine(line));
     place.replaceChildren(element("dl", { class: "facts" },
-      fact("Limit", element("span", { class: "mono" }, limits(rule.limiters ? rule.limits : shared?.limits ?? []))),
+      fact("Limit", element("span", { class: "mono" }, rule.limiters ? limits(rule.limits, rule.settings) : limits(shared?.limits ?? []))),
       fact("Mode", badge(rule.mode === "enforce" || !rule.mode ? "good" : "warn", rule.mode ?? shared?.mode ?? "enforce")),
       fact("From", rule.origin ?? "the shared rules alone"),
       fact("Keys", element("span", { class: "mono" }, (rule.keys ?? []).join(", ") || "–")),
       fact("Limiters", String(rule.limiters)),
-      rule.others.map((other) => fact("Others have", `${limits(other.limits)}${other.mode === "enforce" ? "" : `, ${other.mode}`} in ${other.limiters}`)),
+      rule.others.map((other) => fact("Others have", `${limits(other.limits, other.settings)}${other.mode === "enforce" ? "" : `, ${other.mode}`} in ${other.limiters}`)),
       fact("Shared text", ...(shared ? [toLine(shared.line)] : ["does not have it"])),
       own.length ? fact("Overrides", element("ul", { class: "plain" }, own.map(entry), overrides.left_out ? element("li", {}, `and ${counts.format(overrides.left_out)} more`) : null)) : []),
       ...(session.editable ? [element("p", { class: "actions" }, button("Change for all keys…", () => openDraft({ rule: rule.rule })))] : []));

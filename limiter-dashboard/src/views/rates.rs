@@ -92,10 +92,14 @@ fn rule_json(name: &str, live: Option<&LiveRule>, shared: Option<&RuleOutline>) 
     let mut rule = json!({ "rule": name, "limiters": 0, "limits": [], "others": [] });
     if let Some((most, others)) = live.and_then(LiveRule::by_limiters) {
         rule["limits"] = limits(most);
+        rule["settings"] = most.other_settings().collect();
         rule["mode"] = json!(most.mode.as_str());
         rule["origin"] = json!(most.origin);
         rule["limiters"] = json!(most.limiters);
-        let other = |other: &LiveLimits| json!({ "limits": limits(other), "mode": other.mode.as_str(), "limiters": other.limiters });
+        let other = |other: &LiveLimits| {
+            let settings: Vec<_> = other.other_settings().collect();
+            json!({ "limits": limits(other), "settings": settings, "mode": other.mode.as_str(), "limiters": other.limiters })
+        };
         rule["others"] = others.into_iter().map(other).collect();
     }
     rule["keys"] = json!(live.map(|live| &live.keys));
