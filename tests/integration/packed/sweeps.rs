@@ -19,7 +19,7 @@ async fn chosen_keys(server: &RedisServer, limiter: &Limiter) -> Vec<Key> {
         if field[0] % ADDS == 1 {
             chosen.push(key);
         }
-        if chosen.len() == 10 {
+        if chosen.len() == 3 {
             break;
         }
     }

@@ -140,7 +140,7 @@ impl PackedPlace {
 /// Where a count is, as far as this process knows. Counts in different places are decided by different parts of the scripts,
 /// so a batch has those of one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum CountPlace {
+pub(crate) enum KnownPlace {
     /// A key of its own.
     #[default]
     Key,
@@ -150,7 +150,7 @@ pub(crate) enum CountPlace {
     MovedOut,
 }
 
-impl CountPlace {
+impl KnownPlace {
     /// The place of the count that would have this name without hashes.
     pub(crate) fn of(name: &[u8], buckets: Option<PackedBuckets>) -> Self {
         let Some(buckets) = buckets else { return Self::Key };

@@ -74,6 +74,19 @@ fn a_count_that_moved_out_is_remembered_for_a_thousand_calls() {
 }
 
 #[test]
+fn a_batch_knows_the_places_of_its_counts_and_uses_nothing_up() {
+    const NAMES: [&str; 2] = ["rl:{in}77002ms", "rl:{out}77002ms"];
+    let (moved, buckets) = (place(NAMES[1], 14), buckets(14));
+    moved.remember_moved_out();
+    for _ in 0..2_000 {
+        let found = NAMES.map(|name| KnownPlace::of(name.as_bytes(), Some(buckets)));
+        assert_eq!(found, [KnownPlace::Field, KnownPlace::MovedOut]);
+    }
+    assert_eq!(KnownPlace::of(NAMES[1].as_bytes(), None), KnownPlace::Key);
+    assert!(moved.has_moved_out());
+}
+
+#[test]
 fn each_refusal_adds_counts_and_a_moving_slot_begins_anew() {
     let declared = DeclaredCounts::default();
     assert_eq!([false, true].map(|is_likely| declared.contains(3, is_likely)), [false, true]);

@@ -25,7 +25,7 @@ use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::connection::topology::CallError;
 use crate::store::redis::naming::RedisKey;
-use crate::store::redis::packed::CountPlace;
+use crate::store::redis::packed::KnownPlace;
 use crate::store::redis::script::block_arguments::CountedBlock;
 use crate::store::redis::script::command::{BatchEntry, Command};
 use crate::store::redis::script::reply::BatchReply;
@@ -36,7 +36,7 @@ use crate::{Algorithm, Error, ErrorKind, Layout};
 /// Entries of one slot and one place, with their calls.
 #[derive(Default)]
 struct Batch {
-    place: CountPlace,
+    place: KnownPlace,
     /// The key of each entry.
     keys: Vec<RedisKey>,
     entries: Vec<BatchEntry>,
@@ -88,7 +88,7 @@ impl Worker {
     /// Assembles batches, one for each slot and place. Calls that need no script call get their replies here.
     fn assemble(self: &Rc<Self>, queue: &Rc<BatchQueue>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
-        let (mut entries, most_entries, now) = (0, queue.most_entries(), Instant::now());
+        let (mut entries, mut index, most_entries, now) = (0, 0, queue.most_entries(), Instant::now());
         for _ in 0..MAX_BATCH_CALLS {
             if entries == most_entries {
                 break;
@@ -110,12 +110,15 @@ impl Worker {
                 continue;
             }
             let Some(call) = self.local.reserve(call) else { continue };
-            let (key, place) = (call.key(), CountPlace::of(&call.key().name, call.request().limit.packed()));
-            let is_of_call = |batch: &Batch| (batch.keys[0].slot, batch.place) == (key.slot, place);
-            let index = batches.iter().position(is_of_call).unwrap_or_else(|| {
-                batches.push(Batch { place, ..Batch::default() });
-                batches.len() - 1
-            });
+            // Calls of one key often follow each other, and the place takes a digest.
+            if !batches.get(index).is_some_and(|batch| batch.has_last_count_of(&call)) {
+                let (key, place) = (call.key(), KnownPlace::of(&call.key().name, call.request().limit.packed()));
+                let is_of_call = |batch: &Batch| (batch.keys[0].slot, batch.place) == (key.slot, place);
+                index = batches.iter().position(is_of_call).unwrap_or_else(|| {
+                    batches.push(Batch { place, ..Batch::default() });
+                    batches.len() - 1
+                });
+            }
             entries += batches[index].add(call);
         }
         batches
@@ -267,6 +270,12 @@ impl Batch {
         call.entry = identical.unwrap_or(self.entries.len() - 1);
         self.calls.push(call);
         usize::from(identical.is_none())
+    }
+
+    /// Returns whether a call is about the same count as the last one.
+    fn has_last_count_of(&self, call: &PendingCall) -> bool {
+        let packed = |call: &PendingCall| call.request().limit.packed();
+        self.calls.last().is_some_and(|last| last.key().name == call.key().name && packed(last) == packed(call))
     }
 
     /// The entry of identical calls.

@@ -202,7 +202,7 @@ fn the_scripts_agree_with_the_memory_store_in_each_form() {
     assert!(denied > 5 * rounds && refunds > 2 * rounds);
 }
 
-/// Ten runs fit into one allocation of the server, and 14 into a hash that keeps short values together.
+/// Ten runs of a log that began anew fit into one allocation of the server, and 14 into a hash that keeps short values together.
 #[test]
 fn a_short_log_has_4_bytes_for_each_of_at_most_14_runs() {
     let (scripts, limit) = (LoadedScripts::new(), "100/10s".parse::<Limit>().expect("a limit"));

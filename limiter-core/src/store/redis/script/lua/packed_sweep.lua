@@ -14,7 +14,7 @@ local function sweep(hash, algorithm, window, now)
       if version == 0 and size == MARKER_BYTES then
         expires_at = first - EXPIRY_SLACK_MS
       elseif algorithm == 'sliding_window' or algorithm == 'leased_window' then
-        if version == 7 and size > 7 and (size % 4 == 0 or size % 4 == 3) then
+        if version == 7 and size > 7 and size <= 63 and (size % 4 == 0 or size % 4 == 3) then
           local offset = 0
           -- The first run may have no gap.
           for run_at = size % 4 == 0 and 9 or 8, size, 4 do

@@ -2,9 +2,9 @@
 -- algorithm/sliding_window.rs explains the arithmetic; the two agree to the millisecond.
 --
 -- A value  short: version, base (ms), then at most 14 runs of (units after the run before, and of the first after the base,
---          permits). If the first run is at the base, as in a log that has begun anew, it has no units. 63 bytes at most:
---          hashes keep longer values in another encoding. Ten runs fit into 44 bytes, which the server stores in one
---          allocation
+--          permits). A length that is a multiple of 4 has no units of the first run, which is at the base: that of a log that
+--          has begun anew. 63 bytes at most: hashes keep longer values in another encoding. Nine runs, or ten without those
+--          units, fit into 44 bytes, which the server stores in one allocation
 --          long: version, base (ms), total before the first run, the mark if the log has leases, then runs of (units after
 --          the base, total so far); totals are modulo 2^32
 -- Form     a log begins short. It becomes long with a run more, a run of more than 255 permits, or a lease. It becomes
