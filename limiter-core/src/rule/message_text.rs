@@ -15,7 +15,7 @@ pub(crate) fn wrong_name_problem<T: NamedValue>(found: &str, text: Option<&str>)
     format!("`{option}` must be one of {bound}, got {found}: write {fix}")
 }
 
-/// What to write instead of a value that is none of these names. `text` is the value if it is a text.
+/// The advice about a value that is none of these names. `text` is the value if it is a text.
 pub(crate) fn name_fix(text: Option<&str>, names: &[&str]) -> String {
     let whole = [Algorithm::Concurrent, Algorithm::Calendar].into_iter().find(|whole| text == Some(whole.name()));
     if let (Some(whole), true) = (whole, names == Algorithm::names()) {

@@ -137,7 +137,7 @@ impl PackedPlace {
     }
 }
 
-/// Where a count is, as far as this process knows. Counts in different places are decided by different parts of the scripts,
+/// The place of a count, as far as this process knows. Counts in different places are decided by different parts of the scripts,
 /// so a batch has those of one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum KnownPlace {
