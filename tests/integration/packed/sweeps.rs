@@ -4,10 +4,10 @@ use super::*;
 
 /// Dead counts of a hash.
 const DEAD: usize = 2_000;
-/// Of so many new counts one sweeps its hash.
+/// The number of new counts of which one sweeps its hash.
 const ADDS: u8 = 64;
 
-/// Keys whose fields agree in the part of their digests that varies from one new count to the next: anyone can compute it.
+/// Keys whose digests agree where those of others differ. Anyone can compute them.
 async fn chosen_keys(server: &RedisServer, limiter: &Limiter) -> Vec<Key> {
     let mut client = server.client().expect("connects");
     let mut chosen = Vec::new();
