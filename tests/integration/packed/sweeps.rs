@@ -7,7 +7,7 @@ const DEAD: usize = 2_000;
 /// The number of new counts of which one sweeps its hash.
 const ADDS: u8 = 64;
 
-/// Keys whose digests agree where those of others differ. Anyone can compute them.
+/// Keys with the same low six bits in the first byte of their digests. Anyone can compute them.
 async fn chosen_keys(server: &RedisServer, limiter: &Limiter) -> Vec<Key> {
     let mut client = server.client().expect("connects");
     let mut chosen = Vec::new();
