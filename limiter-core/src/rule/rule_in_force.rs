@@ -57,7 +57,8 @@ impl RuleInForce {
         self.key.as_deref()
     }
 
-    /// The configured limits, with the algorithm, the burst and the layout that are configured. Empty if the attribute's limits apply.
+    /// The configured limits, with the algorithm, the burst and the layout that are configured. Empty if the attribute's limits
+    /// apply.
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
         &self.limits

@@ -22,8 +22,8 @@ local function sliding_window()
   local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
   -- A log is read in place. Its runs are those of the value from `live` to `last`. If this call has taken permits
-  -- (`added`), the newest run follows. The permits of run
-  -- `index` of a short value are its byte log.header + 4 * index, and the units before them the three bytes before that.
+  -- (`added`), the newest run follows. The permits of run `index` of a short value are its byte log.header + 4 * index, and the
+  -- units are the three bytes before it.
   local function run(log, index)
     if index > log.last then
       return log.newest, log.total, log.offset
