@@ -47,20 +47,22 @@ impl RuleInventory {
     /// The rules of the functions and services of the program, and those that its builder declares.
     fn of_program(&self) -> BTreeMap<String, OfProgram> {
         let mut rules: BTreeMap<_, OfProgram> = BTreeMap::new();
-        let mut add = |name: &str, keys: &mut dyn Iterator<Item = &str>, limits: &mut dyn Iterator<Item = OwnLimit>| {
-            let rule = rules.entry(name.to_owned()).or_default();
-            rule.keys.extend(keys.map(str::to_owned));
-            if rule.limits.is_empty() {
-                rule.limits = limits.collect();
-            }
-        };
-        let sites = sites();
-        for site in &sites {
+        let mut add =
+            |name: &str, keys: &mut dyn Iterator<Item = &str>, limits: &mut dyn Iterator<Item = OwnLimit>, block| {
+                let rule = rules.entry(name.to_owned()).or_default();
+                rule.keys.extend(keys.map(str::to_owned));
+                if rule.limits.is_empty() {
+                    rule.limits = limits.collect();
+                }
+                rule.block = rule.block.or(block);
+            };
+        for site in sites() {
             let (algorithm, burst) = site.algorithm_and_burst();
             add(
                 site.rule(),
                 &mut site.key().into_iter(),
                 &mut site.limits().iter().map(|text| OwnLimit::of_site(text, algorithm, burst)),
+                site.block(),
             );
         }
         for rule in RegisteredRule::all() {
@@ -68,14 +70,11 @@ impl RuleInventory {
                 rule.name,
                 &mut rule.forms.iter().map(|form| form.template),
                 &mut rule.limit.into_iter().map(OwnLimit::Known),
+                None,
             );
         }
         for name in &self.declared {
-            add(name, &mut [].into_iter(), &mut [].into_iter());
-        }
-        for site in sites.iter().filter(|site| site.block().is_some()) {
-            let rule = rules.entry(site.rule().to_owned()).or_default();
-            rule.block = rule.block.or(site.block());
+            add(name, &mut [].into_iter(), &mut [].into_iter(), None);
         }
         rules
     }
